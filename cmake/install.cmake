@@ -11,7 +11,7 @@ set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gannet)
 set_target_properties(gannet_core gannet_exported gannet_models gannet_trainer gannet_trial PROPERTIES
   INSTALL_RPATH "$ORIGIN;${LibTorch_ROOT}/lib" BUILD_WITH_INSTALL_RPATH ON)
 file(RELATIVE_PATH _tools_to_lib ${CMAKE_INSTALL_PREFIX}/libexec/gannet ${CMAKE_INSTALL_FULL_LIBDIR})
-set_target_properties(gannet-tools PROPERTIES INSTALL_RPATH "$ORIGIN/${_tools_to_lib};${LibTorch_ROOT}/lib")
+set_target_properties(gannet-tools gannet-train PROPERTIES INSTALL_RPATH "$ORIGIN/${_tools_to_lib};${LibTorch_ROOT}/lib")
 
 install(TARGETS gannet_core gannet_models EXPORT gannet-core
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT devel)
@@ -19,7 +19,7 @@ foreach(_component runtime sdk)
   install(TARGETS gannet RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT ${_component})
   install(TARGETS gannet-kit RUNTIME DESTINATION libexec/gannet COMPONENT ${_component})
 endforeach()
-install(TARGETS gannet-tools RUNTIME DESTINATION libexec/gannet COMPONENT runtime)
+install(TARGETS gannet-tools gannet-train RUNTIME DESTINATION libexec/gannet COMPONENT runtime)
 # What shells and man(1) read, as the program itself prints it.
 install(CODE "
   set(_gannet \"$<TARGET_FILE:gannet>\")

@@ -29,7 +29,7 @@ std::string read_file(const std::string& path) {
   std::error_code code;
   if (!fs::exists(path, code))
     throw Error(ErrorCode::kNotFound, "there is no " + path, "export the model again, or copy the whole folder");
-  if (!fs::is_regular_file(path, code)) throw Error(ErrorCode::kCorrupt, path + " is no file", "copy the folder again");
+  if (!fs::is_regular_file(path, code)) throw Error(ErrorCode::kCorrupt, path + " is not a file", "copy the folder again");
   if (fs::file_size(path, code) > kMostBytes)
     throw Error(ErrorCode::kCorrupt, path + ": larger than 256 MiB, which no graph is", "was another file meant?");
   errno = 0;
@@ -44,7 +44,7 @@ std::vector<int64_t> shape_of(const Value& json, const std::string& where) {
   std::vector<int64_t> shape;
   int64_t numel = 1;
   for (const Value& one : exported::list(json, "shape", where)) {
-    if (!one.is_int() || one.as_int() < 0) refuse_file(where, "a size is no integer of at least 0");
+    if (!one.is_int() || one.as_int() < 0) refuse_file(where, "a size is not an integer of at least 0");
     if (__builtin_mul_overflow(numel, one.as_int(), &numel) || numel > int64_t{1} << 48)
       refuse_file(where, "the shape is too large");
     shape.push_back(one.as_int());
@@ -92,7 +92,7 @@ void read_tied(const Value& json, const std::string& path, const std::set<std::s
   for (const Value& one : exported::list(json, "tied", path)) {
     const bool is_pair =
         one.is_list() && one.as_list().size() == 2 && one.as_list()[0].is_string() && one.as_list()[1].is_string();
-    if (!is_pair) refuse_file(path + ": tied", "it is no pair of names");
+    if (!is_pair) refuse_file(path + ": tied", "it is not a pair of names");
     exported::require_name(one.as_list()[0].as_string(), path + ": tied");
     if (!known.contains(one.as_list()[1].as_string())) refuse_file(path + ": tied", "the second name is none of the tensors");
     config.tied.emplace_back(one.as_list()[0].as_string(), one.as_list()[1].as_string());

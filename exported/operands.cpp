@@ -207,7 +207,7 @@ c10::OperatorHandle find_operator(const Node& node, const std::string& where, co
   const size_t first = node.op.find('.'), second = node.op.find('.', first == std::string::npos ? first : first + 1);
   const std::string space = node.op.substr(0, first);
   if (second == std::string::npos || node.op.find('.', second + 1) != std::string::npos)
-    refuse_file(where, "'" + node.op + "' is no operator: those of LibTorch are written aten.NAME.OVERLOAD");
+    refuse_file(where, "'" + node.op + "' is not an operator: those of LibTorch are written aten.NAME.OVERLOAD");
   const std::string name = node.op.substr(first + 1, second - first - 1), overload = node.op.substr(second + 1);
   if (space != "aten")
     throw Error(ErrorCode::kUnsupported, where + ": the operator " + node.op + " belongs to another library than LibTorch",

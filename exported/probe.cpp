@@ -47,7 +47,7 @@ class Quiet {
 
 double number(const Value& object, const std::string& key, const std::string& where) {
   const Value& found = exported::member(object, key.c_str(), where);
-  if (!found.is_number()) exported::refuse_file(where, "'" + key + "' is no number");
+  if (!found.is_number()) exported::refuse_file(where, "'" + key + "' is not a number");
   return found.as_number();
 }
 
@@ -109,7 +109,7 @@ ExportedCheck::Row check_graph(const std::string& folder, const std::string& gra
   row.loss_here = loss.detach().to(at::kDouble).item<double>();
   row.is_bit_equal = row.loss_here == row.loss_there;
   const Value& norms = exported::member(result, "gradient_norms", where);
-  if (!norms.is_dict()) exported::refuse_file(where, "'gradient_norms' is no object");
+  if (!norms.is_dict()) exported::refuse_file(where, "'gradient_norms' is not an object");
   compare_gradients(*model, loss, norms, where, row);
   const double tolerance = is_half ? kHalfTolerance : kTolerance;
   row.agrees = distance(row.loss_there, row.loss_here, 0) <= tolerance && row.worst_distance <= tolerance;
@@ -135,7 +135,7 @@ ExportedCheck check_exported(const std::string& folder) {
   const std::string text((std::istreambuf_iterator<char>(file)), {});
   const Value probe = common::parse_bounded_json(text, path, {.members = size_t{1} << 16});
   const Value& results = exported::member(probe, "results", path);
-  if (!results.is_dict()) exported::refuse_file(path, "'results' is no object");
+  if (!results.is_dict()) exported::refuse_file(path, "'results' is not an object");
   ExportedCheck check;
   for (const auto& [graph, result] : results.as_dict().entries())
     check.rows.push_back(check_graph(folder, graph, result, exported::integer(probe, "seed", path)));

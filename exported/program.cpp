@@ -130,7 +130,7 @@ Step Compiler::nested(const Node& node, const std::string& here) {
     step.routines[i] = static_cast<size_t>(arguments[before + i].integer);
   }
   const auto is_bool = [&](size_t i) { return arguments[i].kind == Kind::kBool; };
-  if (step.kind == Step::Kind::kGradMode && !is_bool(0)) refuse_file(here, "its first argument is no boolean");
+  if (step.kind == Step::Kind::kGradMode && !is_bool(0)) refuse_file(here, "its first argument is not a boolean");
   if (step.kind == Step::Kind::kAutocast && (arguments[0].kind != Kind::kDevice || !is_bool(2) || !is_bool(3)))
     refuse_file(here, "its arguments are not a device, a dtype and two booleans");
   if (step.kind == Step::Kind::kAutocast && arguments[1].kind != Kind::kNone &&
@@ -138,7 +138,7 @@ Step Compiler::nested(const Node& node, const std::string& here) {
     refuse_file(here, "its dtype is unknown");
   if (step.kind == Step::Kind::kCond) {
     step.operands.push_back(plain_operand(arguments[0], slot_, here));
-    if (arguments.size() != 4 || arguments[3].kind != Kind::kList) refuse_file(here, "its operands are no list");
+    if (arguments.size() != 4 || arguments[3].kind != Kind::kList) refuse_file(here, "its operands are not a list");
     for (const Argument& one : arguments[3].list) step.operands.push_back(plain_operand(one, slot_, here));
   } else {
     for (size_t i = before + graphs; i < arguments.size(); ++i) step.operands.push_back(plain_operand(arguments[i], slot_, here));

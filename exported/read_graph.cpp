@@ -87,7 +87,7 @@ void Reader::read_inputs() {
     file_.inputs.push_back(std::move(input));
   }
   for (size_t i = 0; i < is_defined.size(); ++i)
-    if (!is_defined[i]) refuse_file(file_.path, "the symbol '" + file_.symbols[i].name + "' is no dimension of an input");
+    if (!is_defined[i]) refuse_file(file_.path, "the symbol '" + file_.symbols[i].name + "' is not a dimension of an input");
 }
 
 void Reader::read_placeholders() {
@@ -95,7 +95,7 @@ void Reader::read_placeholders() {
   for (const Value& one : list(root_, "placeholders", file_.path)) {
     const std::string where = file_.path + ": placeholder " + std::to_string(file_.placeholders.size());
     if (!one.is_list() || one.as_list().size() != 2 || !one.as_list()[0].is_string() || !one.as_list()[1].is_string())
-      refuse_file(where, "it is no pair of a kind and a name");
+      refuse_file(where, "it is not a pair of a kind and a name");
     const std::string kind = one.as_list()[0].as_string(), target = one.as_list()[1].as_string();
     require_name(target, where);
     using Kind = Placeholder::Kind;
@@ -127,7 +127,7 @@ void Reader::read_one_graph(const Value& json) {
   if (file_.graphs.size() >= kMostArguments) refuse_file(where, "too many graphs");
   ArgumentReader arguments(file_.graphs);
   for (const Value& one : list(json, "inputs", where)) {
-    if (!one.is_string()) refuse_file(where, "the name of an input is no string");
+    if (!one.is_string()) refuse_file(where, "the name of an input is not a string");
     require_name(one.as_string(), where);
     arguments.add_value(one.as_string(), where);
     graph.inputs.push_back(one.as_string());
@@ -153,7 +153,7 @@ Node Reader::read_node(const Value& json, ArgumentReader& arguments, const std::
   node.op = text(json, "op", where);
   for (const Value& one : list(json, "args", where)) node.arguments.push_back(arguments.read(one, where));
   if (const Value* keywords = json.as_dict().find("kwargs")) {
-    if (!keywords->is_dict()) refuse_file(where, "'kwargs' is no object");
+    if (!keywords->is_dict()) refuse_file(where, "'kwargs' is not an object");
     for (const auto& [key, one] : keywords->as_dict().entries()) {
       require_name(key, where);
       node.keywords.emplace_back(key, arguments.read(one, where));

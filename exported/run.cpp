@@ -164,7 +164,7 @@ void Run::execute(const Step& step, Values& stack) {
       stack = {step.python(stack)};
       break;
     case Step::Kind::kGetItem:
-      if (!stack[1].isInt()) throw Error(ErrorCode::kArgument, "an index is no integer");
+      if (!stack[1].isInt()) throw Error(ErrorCode::kArgument, "an index is not an integer");
       stack = {element_of(stack[0], stack[1].toInt())};
       break;
     default:
@@ -230,7 +230,7 @@ void Run::throw_with_step(const Step& step, const Values& values) const {
 at::Tensor run(const Program& program, Values inputs, c10::Device device) {
   const Values outputs = Run(program, device).call(program.routines().back(), std::move(inputs));
   if (!outputs[0].isTensor() || !outputs[0].toTensor().defined() || outputs[0].toTensor().dim() != 0)
-    throw Error(ErrorCode::kArgument, program.file().path + ": the model's output is no scalar tensor, and a loss is one",
+    throw Error(ErrorCode::kArgument, program.file().path + ": the model's output is not a scalar tensor, and a loss is one",
                 "export a model whose forward returns a scalar loss");
   return outputs[0].toTensor();
 }

@@ -59,7 +59,7 @@ Size read_size(const Value& json, const std::vector<Symbol>& symbols, const std:
   }
   const auto [name, count] = head_of(json, where);
   const auto found = find(kSizeOps, name);
-  if (found == kSizeOps.end()) refuse(where, "'" + name + "' is no operator of sizes");
+  if (found == kSizeOps.end()) refuse(where, "'" + name + "' is not an operator of sizes");
   if (count != 2) refuse(where, "'" + name + "' has " + std::to_string(count) + " operands, and needs 2");
   Size size{found->second, 0, {}};
   for (size_t i = 1; i <= 2; ++i) size.operands.push_back(read_size(json.as_list()[i], symbols, where));
@@ -76,7 +76,7 @@ Relation read_relation(const Value& json, const std::vector<Symbol>& symbols, co
     return relation;
   }
   const auto found = find(kComparisons, name);
-  if (found == kComparisons.end()) refuse(where, "'" + name + "' is no relation of sizes");
+  if (found == kComparisons.end()) refuse(where, "'" + name + "' is not a relation of sizes");
   if (count != 2) refuse(where, "'" + name + "' has " + std::to_string(count) + " operands, and needs 2");
   relation.op = found->second;
   for (size_t i = 1; i <= 2; ++i) relation.sizes.push_back(read_size(json.as_list()[i], symbols, where));

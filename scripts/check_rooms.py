@@ -15,7 +15,7 @@ core = {
     "device": {"tensor", "plugin", "interfaces"},
     "files": {"tensor", "config"},
     "checkpoint": {"tensor", "config", "files"},
-    "data": {"tensor"},
+    "data": {"tensor", "files"},
     "control": {"interfaces", "plugin", "config", "tensor", "device"},
     "observe": {"config"},
     "params": {"tensor", "config", "plugin", "interfaces", "device", "observe", "mesh"},
@@ -33,6 +33,7 @@ core["pipeline"] = {"engine", "config", "control", "device", "interfaces", "mesh
 tools = {
     "launch": {"control"},
     "report": set(),
+    "train": set(),
     "convert": {"tensor", "config", "files", "checkpoint"},
     "doctor": {"config", "plugin", "interfaces", "device", "control"},
 }

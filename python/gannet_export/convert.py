@@ -16,13 +16,13 @@ REEXPORT = "export the model anew, best by python -m gannet_export MODULE:FUNCTI
 
 def _load(archive):
     if not os.path.isfile(archive):
-        raise ExportError(f"{archive} is no archive: there is no such file")
+        raise ExportError(f"{archive} is not an archive: there is no such file")
     try:
         with quiet():
             return torch.export.load(archive)
     except Exception as error:  # of zip files, of the schema
         lines = str(error).splitlines() or [""]
-        raise ExportError(f"{archive} is no archive that PyTorch {torch.__version__} reads: {type(error).__name__}: {lines[0]}",
+        raise ExportError(f"{archive} is not an archive that PyTorch {torch.__version__} reads: {type(error).__name__}: {lines[0]}",
                           "write it by torch.export.save of the same PyTorch") from None
 
 
@@ -36,7 +36,7 @@ def _require_loss(program):
     value = first.meta.get("val") if isinstance(first, torch.fx.Node) else None
     if not isinstance(value, torch.Tensor) or value.dim() != 0 or not value.dtype.is_floating_point:
         found = f"shape {list(value.shape)}, {short(value.dtype)}" if isinstance(value, torch.Tensor) else type(first).__name__
-        raise ExportError(f"the program's first output is no scalar loss: {found}", "export a module whose forward returns the loss")
+        raise ExportError(f"the program's first output is not a scalar loss: {found}", "export a module whose forward returns the loss")
 
 
 def convert_archive(archive, out, mode="train", say=print):

@@ -15,7 +15,7 @@ def read_batch(path):
         with numpy.load(path, allow_pickle=False) as file:
             return {name: torch.from_numpy(file[name]) for name in file.files}
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise ExportError(f"{path} is no .npz file of arrays: {error}", "write it by numpy.savez('batch.npz', input_ids=..., labels=...)") from None
+        raise ExportError(f"{path} is not an .npz file of arrays: {error}", "write it by numpy.savez('batch.npz', input_ids=..., labels=...)") from None
 
 
 def _require(names, known, option):

@@ -57,7 +57,7 @@ class GraphWriter:
     def _nested(self, module, node, name, depth, where):
         found = getattr(module, node.target, None)
         if not isinstance(found, torch.fx.GraphModule):
-            raise ExportError(f"{where}: '{node.target}' is no graph", "tensors of the model belong into parameters or buffers")
+            raise ExportError(f"{where}: '{node.target}' is not a graph", "tensors of the model belong into parameters or buffers")
         label = node.target if name == "main" else f"{name}.{node.target}"
         if all(graph["name"] != label for graph in self.graphs):
             self.write(found, label, depth + 1)
@@ -119,7 +119,7 @@ def graph_of(program, mode, dtype, prefix, names, constants, own_name):
         target = (spec.target or "").removeprefix(prefix)
         if spec.kind == InputKind.USER_INPUT:
             if not isinstance(fake, torch.Tensor):
-                raise ExportError(f"input '{spec.arg.name}' is no tensor", "the example batch has tensors alone")
+                raise ExportError(f"input '{spec.arg.name}' is not a tensor", "the example batch has tensors alone")
             target = names[len(inputs)]
             if prefix and target.isidentifier() and spec.arg.name != f"batch_{target}":
                 raise ExportError(f"the trace calls input '{target}' '{spec.arg.name}'", "report this, with the version of PyTorch")

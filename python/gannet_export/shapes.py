@@ -33,7 +33,7 @@ class Symbols:
         limits = self.ranges.get(symbol)
         try:
             value = int(getattr(limits, which))
-        except (TypeError, ValueError, AttributeError, OverflowError):  # int_oo is no int
+        except (TypeError, ValueError, AttributeError, OverflowError):  # int_oo is not an int
             return unlimited
         return value if abs(value) < 2**62 else unlimited
 

@@ -1,7 +1,7 @@
 """Arguments of nodes as JSON.
 
     null, true, 3, "text", [...]       None, a bool, an int, a str, a list
-    1.0                                a float; it always has a point or an exponent, so that it is no int
+    1.0                                a float; it always has a point or an exponent, so that it is not an int
     {"float": "inf"}                   a float that JSON lacks: inf, -inf, nan
     {"ref": "add_1"}                   the value of an earlier node or of an input
     {"graph": "submod_1"}              a nested graph

@@ -68,7 +68,7 @@ class Names:
         for name, tensor in self.parameters.items():
             if tensor.dtype != torch.float32:
                 raise ExportError(f"parameter '{name}' has dtype {short(tensor.dtype)}, and parameters are exported as float32",
-                                  "call model.float() before, or keep what is no weight in a buffer")
+                                  "call model.float() before, or keep what is not a weight in a buffer")
         for name, tensor in self.buffers.items():
             if tensor.dtype not in STORABLE:
                 raise ExportError(f"buffer '{name}' has dtype {short(tensor.dtype)}, which safetensors lacks")
@@ -83,6 +83,6 @@ class Names:
         }
 
     def tensors(self):
-        """What model.safetensors holds. Two names of one memory that are no ties (a view) are two tensors there."""
+        """What model.safetensors holds. Two names of one memory that are not ties (a view) are two tensors there."""
         return {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
                 for name, tensor in {**self.parameters, **self.buffers}.items()}

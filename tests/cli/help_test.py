@@ -7,7 +7,7 @@ import unittest
 from support import GANNET, Case
 
 SLIPS = [
-    ("", "gannet: `gannet` needs a command: run, config"),
+    ("", "gannet: `gannet` needs a command: run, train, config"),
     ("confg check x", "gannet: there is no command 'gannet confg'; did you mean 'config'?"),
     ("run --num-procs 2 ls", "gannet: unknown option '--num-procs' before PROGRAM; did you mean '--num_procs'?"),
     ("run --num_procs 0 ls", "gannet: `gannet run`: --num_procs is '0', and must be a number from 1 to 4096"),

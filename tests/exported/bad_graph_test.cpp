@@ -104,7 +104,7 @@ TEST(Graph, CallsNoOperatorThatActs) {
   expect_refused({.nodes = node("aten.add.out", R"({"ref": "x"}, {"ref": "x"})", R"(, "kwargs": {"out": {"ref": "x"}})")},
                  ErrorCode::kCorrupt, HasSubstr("writes into a tensor that is given to it"));
   for (const char* op : {"sum", "aten.sum", "aten.sum.a.b", "", "."})
-    expect_refused({.nodes = node(op, R"({"ref": "x"})")}, ErrorCode::kCorrupt, HasSubstr("is no operator"));
+    expect_refused({.nodes = node(op, R"({"ref": "x"})")}, ErrorCode::kCorrupt, HasSubstr("is not an operator"));
 }
 
 TEST(Graph, WritesIntoNoParameterAndNoConstant) {
@@ -204,11 +204,11 @@ TEST(Graph, WhoseInputsOrOutputsDoNotFitIsRefused) {
   refused({.outputs = "[1.0]"}, "and a model's graph has one, the loss");
   refused({.symbols = "[]"}, "the symbol 's0' is not among the file's symbols");
   refused({.symbols = R"([{"name": "s0", "min": 2, "max": null}, {"name": "s1", "min": 2, "max": null}])"},
-          "the symbol 's1' is no dimension of an input");
+          "the symbol 's1' is not a dimension of an input");
   refused({.symbols = R"([{"name": "s0", "min": 2.0, "max": null}])"}, "'min' is a number, and an integer is expected");
-  refused({.relations = R"([["~", 1, 2]])"}, "relation 0: '~' is no relation of sizes");
+  refused({.relations = R"([["~", 1, 2]])"}, "relation 0: '~' is not a relation of sizes");
   refused({.relations = R"([["==", 1]])"}, "has 1 operands, and needs 2");
-  refused({.relations = R"([["==", 1, ["^", 1, 2]]])"}, "'^' is no operator of sizes");
+  refused({.relations = R"([["==", 1, ["^", 1, 2]]])"}, "'^' is not an operator of sizes");
   refused({.main_inputs = "[\"a\\u0007\"]"}, "a name has control characters");
   refused({.main_inputs = "[\"" + std::string(2000, 'a') + "\"]"}, "a name has 2000 bytes");
 }

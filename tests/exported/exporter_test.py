@@ -179,9 +179,9 @@ class Exporter(unittest.TestCase):
         for arguments, message in ((("mine", "--example", "batch.npz", "--out", "m"), "write MODULE:FUNCTION"),
                                    (("other:make", "--example", "batch.npz", "--out", "m"), "there is no module 'other'"),
                                    (("mine:other", "--example", "batch.npz", "--out", "m"), "has no 'other'"),
-                                   (("mine:make", "--example", "none.npz", "--out", "m"), "none.npz is no .npz file"),
-                                   (("convert", "none.pt2", "--out", "m"), "is no archive"),
-                                   (("convert", "mine.py", "--out", "m"), "is no archive")):
+                                   (("mine:make", "--example", "none.npz", "--out", "m"), "none.npz is not an .npz file"),
+                                   (("convert", "none.pt2", "--out", "m"), "is not an archive"),
+                                   (("convert", "mine.py", "--out", "m"), "is not an archive")):
             done = run(*arguments)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(message, done.stderr)

@@ -19,6 +19,9 @@
 #define LLVMFuzzerTestOneInput read_manifest
 #include "fuzz/fuzz_manifest.cpp"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput read_npy
+#include "fuzz/fuzz_npy.cpp"
+#undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput read_pickle
 #include "fuzz/fuzz_pickle.cpp"
 #undef LLVMFuzzerTestOneInput
@@ -60,6 +63,7 @@ INSTANTIATE_TEST_SUITE_P(, Replay,
                          testing::Values(Reader{"config", read_config, {"fuzz/corpus/config", "configs"}},
                                          Reader{"exported", read_exported, {"fuzz/corpus/exported"}},
                                          Reader{"manifest", read_manifest, {"fuzz/corpus/manifest"}},
+                                         Reader{"npy", read_npy, {"fuzz/corpus/npy"}},
                                          Reader{"pickle", read_pickle, {"fuzz/corpus/pickle"}},
                                          Reader{"plugin", read_plugin, {"fuzz/corpus/plugin"}},
                                          Reader{"safetensors", read_safetensors, {"fuzz/corpus/safetensors"}},

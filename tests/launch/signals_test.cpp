@@ -61,7 +61,7 @@ TEST_F(HereByAgent, RanksThatSaveOutliveTheirHead) {
   const auto launchers = launchers_of(run.pid());
   ASSERT_EQ(launchers.size(), 4u);
   kill(run.pid(), SIGTERM);
-  std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  pids_in({at("saving0"), at("saving1")});
   // Both processes of the head at once: neither may end what is below the other.
   for (const int number : {SIGSTOP, SIGKILL})
     for (const pid_t pid : {launchers[0], children_of(launchers[0]).at(0)}) kill(pid, number);

@@ -23,6 +23,7 @@ int main(int argc, char** argv) try {
     if (step == 1) std::ofstream(folder + "/ready" + rank) << getpid() << '\n' << std::flush;
     if (!output.empty()) std::cout << output << std::endl;
     if (!stop.requested_on_any(*world)) continue;
+    std::ofstream(folder + "/saving" + rank) << getpid() << '\n' << std::flush;
     std::this_thread::sleep_for(std::chrono::duration<double>(seconds_to_save));
     std::ofstream(folder + "/saved" + rank) << step << '\n' << std::flush;
     std::cout << "saved at step " << step << ", own signal " << stop.signal() << std::endl;

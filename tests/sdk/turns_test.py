@@ -77,7 +77,7 @@ class Turns(unittest.TestCase):
 
     @staticmethod
     def is_for_another_host(plugin):  # pinned, or for a device: it needs LibTorch, or a driver; or it takes no fp32, which the probe has
-        return any(name in plugin.name for name in ("gloo", "cuda", "checked", "adamw_bf16"))
+        return any(name in plugin.name for name in ("gloo", "cuda", "rocm", "checked", "adamw_bf16"))
 
     @classmethod
     def header_of(cls, names, name):

@@ -19,6 +19,7 @@ void add_pipeline(CLI::App& app);                                    // pipeline
 void add_plugins(CLI::App& app);                                     // plugins list | info
 void add_report(CLI::App& app);                                      // report: a page or a summary of a metrics file
 void add_run(CLI::App& app);                                         // run: starts ranks
+void add_train(CLI::App& app);                                       // train: a model exported from Python, by gannet-train
 // Removes the optional `--` between run's options and PROGRAM, at which the parser would otherwise
 // end the command. Throws for an option with nothing after its "=".
 void drop_separator(const CLI::App& app, std::vector<std::string>& arguments);

@@ -42,6 +42,19 @@ Examples:
   gannet estimate --parameters 7B --ranks 8 --device-memory 80GiB --dtype bf16
 
 Exit code: 0, whether it fits or not; 2 when an argument or the config is not right.)"},
+    {"gannet train",
+     R"(It also takes every training argument, under transformers' names (docs/training_arguments.md): --deepspeed CONFIG,
+--set key=value, --output_dir, --max_steps, --num_train_epochs, --learning_rate, --eval_strategy, --save_strategy,
+--resume_from_checkpoint and so on. The folder with the trained weights is again a model: `gannet model`, `gannet train`
+and Python read it.
+
+Examples:
+  gannet train --model model/ --data tokens.bin --seq_len 1024 --deepspeed ds_config.json --max_steps 1000 --output_dir out
+  gannet train --model model/ --data train/ --eval_data test/ --eval_strategy epoch --num_train_epochs 3 --output_dir out
+  gannet run --num_procs 2 gannet train --model model/ --data train/ --deepspeed ds_config.json --output_dir out
+
+Exit code: 0; 2 for a mistake in the options, the config or the data, 3 for an environment's fault; as a program of
+`gannet run` otherwise.)"},
     {"gannet model info", R"(Examples:
   gannet model info model/
 

@@ -1,6 +1,7 @@
 // The program `gannet`. It starts ranks and prints its version itself, without LibTorch. Loading it
 // takes a fifth of a second; `gannet run` thus handles signals from its first millisecond.
-// gannet-kit checks plugins and needs no LibTorch either; gannet-tools runs all other commands.
+// gannet-kit checks plugins and needs no LibTorch either; gannet-train trains exported models; gannet-tools runs all
+// other commands.
 // Both are in ../libexec/gannet.
 #include <gannet/error.h>
 #include <unistd.h>
@@ -64,6 +65,8 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (is_of_the_kit(argc, argv)) return become("gannet-kit", argv);
+  const bool is_help = argc == 3 && std::string(argv[2]) == "--help";
+  if (command == "train" && !is_help) return become("gannet-train", argv + 1);
   if (command == "node" && argc == 2) return be_an_agent();
   if (command != "run") return become("gannet-tools", argv);
   CLI::App app("train LibTorch models from a ds_config.json", "gannet");

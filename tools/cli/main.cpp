@@ -23,6 +23,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", GANNET_VERSION, "print the version and exit");
   app.require_subcommand(1);
   gannet::cli::add_run(app);
+  gannet::cli::add_train(app);
   gannet::cli::add_config(app);
   gannet::cli::add_schedule(app);
   gannet::cli::add_estimate(app);

@@ -85,6 +85,7 @@ class PluginListing {
       const auto [first, is_first] = first_.emplace(what, &candidate);
       std::string file = printable(candidate.file);
       if (!is_first) file += "  (not used: a file above provides the same)";
+      if (candidate.is_for_other_vendor) file += formatted("  (for another LibTorch: {})", candidate.vendor);
       if (!is_first && candidate.is_own && !first->second->is_own)
         shadowed_.push_back(formatted("{} of {} takes precedence over Gannet's own, {}", what, printable(first->second->file),
                                       printable(candidate.file)));
@@ -115,7 +116,7 @@ void list(bool verbose, std::chrono::seconds patience) {
     std::vector<ListedPlugin> rows = verbose ? std::vector<ListedPlugin>() : promised(candidate);
     std::string reason = candidate.rejected;
     if (reason.empty() && verbose) reason = look_inside(registry, candidate, patience, rows);
-    if (reason.empty())
+    if (reason.empty() || (!verbose && candidate.is_for_other_vendor))
       listing.add(candidate, rows);
     else
       rejected.emplace_back(printable(candidate.file),

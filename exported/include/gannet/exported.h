@@ -14,6 +14,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <gannet/model_config.h>
+#include <gannet/named_batch.h>
 #include <gannet/pretrained.h>
 #include <torch/nn/module.h>
 
@@ -30,9 +31,6 @@ namespace gannet {
 namespace exported {
 class Program;
 }
-
-/// A batch by the names of the model's inputs. gannet::to_device moves one.
-using NamedBatch = std::map<std::string, at::Tensor>;
 
 /// A parameter or buffer of an exported model.
 struct ExportedTensor {

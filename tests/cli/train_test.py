@@ -1,0 +1,119 @@
+"""gannet train as a person runs it: an exported GPT-2 of two layers (tests/exported/archives), tokens and arrays in files."""
+import json
+import pathlib
+import random
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import time
+import unittest
+
+from support import GANNET, Case
+
+MODEL = pathlib.Path(__file__).resolve().parent.parent / "exported" / "archives" / "gpt2"
+VOCABULARY, LENGTH = 40, 8
+
+
+def npy(path, type_name, shape, values, code):
+    """A file as numpy.save writes it."""
+    header = f"{{'descr': '{type_name}', 'fortran_order': False, 'shape': {shape}, }}"
+    header += " " * (63 - (10 + len(header)) % 64) + "\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + struct.pack(f"<{len(values)}{code}", *values))
+
+
+class Train(Case):
+    def setUp(self):
+        super().setUp()
+        draw = random.Random(1)
+        self.tokens = [draw.randrange(VOCABULARY) for _ in range(64 * LENGTH)]
+        (self.folder / "tokens.bin").write_bytes(struct.pack(f"<{len(self.tokens)}H", *self.tokens))
+        self.write("ds_config.json", json.dumps({"optimizer": {"type": "AdamW", "params": {"lr": 1e-2}}, "gradient_clipping": 0.5,
+                                                 "zero_optimization": {"stage": 2}}))
+
+    def options(self, out, *more, data="tokens.bin", model=str(MODEL)):
+        return ["--model", model, "--data", data, *(["--seq_len", str(LENGTH)] if data.endswith(".bin") else []), "--output_dir", out,
+                "--per_device_train_batch_size", "4", "--lr_scheduler_type", "constant", "--learning_rate", "1e-2",
+                "--logging_steps", "1", *more]
+
+    def weights(self, out):
+        return (self.folder / out / "model.safetensors").read_bytes()
+
+    def test_it_trains_and_writes_a_model_that_is_trained_again(self):
+        text = self.gannet("train", *self.options("out", "--max_steps", "12", "--deepspeed", "ds_config.json", "--eval_data", "tokens.bin",
+                                                  "--do_eval"), code=0)
+        self.assertRegex(text, r"12 updates, training loss \d\.\d+, evaluation loss \d\.\d+; the model is in out")
+        first = float(text.split("evaluation loss ")[1].split(";")[0])
+        self.assertIn("28 parameters", self.gannet("model", "info", "out", code=0))
+        text = self.gannet("train", *self.options("more", "--max_steps", "12", "--eval_data", "tokens.bin")[2:], "--model", "out", code=0)
+        self.assertLess(float(text.split("evaluation loss ")[1].split(";")[0]), first)
+
+    def test_two_ranks_see_the_samples_of_one(self):
+        """Without dropout, whose numbers each rank draws by itself."""
+        shutil.copytree(MODEL, self.folder / "model")
+        graph = self.folder / "model" / "graph.train.fp32.json"
+        graph.write_text(re.sub(r"\b0\.1\b", "0.0", graph.read_text()))
+        one = self.gannet("train", *self.options("one", "--max_steps", "4", "--gradient_accumulation_steps", "2", "--deepspeed",
+                                                 "ds_config.json", model="model"), code=0)
+        two = self.gannet("run", "--num_procs", "2", GANNET, "train", *self.options("two", "--max_steps", "4", "--deepspeed", "ds_config.json",
+                                                                                   model="model"), code=0)
+        losses = [float(text.split("training loss ")[1].split(";")[0].split(",")[0]) for text in (one, two)]
+        self.assertAlmostEqual(losses[0], losses[1], delta=2e-5)
+
+    def test_a_run_that_is_killed_continues_to_the_same_bits(self):
+        options = ["--max_steps", "40", "--save_strategy", "steps", "--save_steps", "5"]
+        self.gannet("train", *self.options("whole", *options), code=0)
+        running = subprocess.Popen([GANNET, "train", *self.options("killed", *options)], cwd=self.folder, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        while running.poll() is None and not list((self.folder / "killed").glob("checkpoint-*")):
+            time.sleep(0.01)
+        running.send_signal(signal.SIGKILL)
+        running.wait()
+        self.gannet("train", *self.options("killed", *options, "--resume_from_checkpoint", "last"), code=0)
+        self.assertEqual(self.weights("killed"), self.weights("whole"))
+
+    def test_arrays_are_the_inputs_and_labels_may_be_left_out_of_the_mean(self):
+        data = self.folder / "arrays"
+        data.mkdir()
+        npy(data / "input_ids.npy", "<i8", (64, LENGTH), self.tokens, "q")
+        npy(data / "labels.npy", "<i8", (64, LENGTH), self.tokens, "q")
+        self.gannet("train", *self.options("arrays_out", "--max_steps", "4", data="arrays"), code=0)
+        self.gannet("train", *self.options("tokens_out", "--max_steps", "4"), code=0)
+        self.assertEqual(self.weights("arrays_out"), self.weights("tokens_out"))
+        text = self.gannet("train", *self.options("items_out", "--max_steps", "4", "--items", "labels", data="arrays"), code=0)
+        self.assertIn("4 updates", text)
+
+    def test_mistakes_are_named(self):
+        def says(sentence, *arguments, code=2):
+            text = self.gannet("train", *arguments, code=code)
+            self.assertIn(sentence, text)
+            self.assertTrue(text.splitlines()[-1].startswith("  ("), text)
+
+        text = self.gannet("train", code=2)
+        self.assertIn("--model is missing", text)
+        self.assertIn("--data is missing", text)
+        says("--seq_len must be an integer of at least 1, found 'x'", "--model", str(MODEL), "--data", "tokens.bin", "--seq_len", "x")
+        says("--eval_data takes a value", "--model", str(MODEL), "--data", "tokens.bin", "--eval_data")
+        says("the length of a sample is not given", "--model", str(MODEL), "--data", "tokens.bin", "--output_dir", "out")
+        says("without --eval_data", *self.options("out", "--do_eval"))
+        says("--items names 'weights'", *self.options("out", "--max_steps", "1", "--items", "weights"))
+        says("unknown argument", *self.options("out", "--max_stepz", "1"))
+        self.assertIn("config.json", self.gannet("train", "--model", "nowhere", "--data", "tokens.bin", "--output_dir", "out", code=2))
+        data = self.folder / "other"
+        data.mkdir()
+        npy(data / "input_ids.npy", "<i4", (64, LENGTH), self.tokens, "i")
+        says("other has input_ids, and the model takes input_ids, labels; missing: labels", *self.options("out", "--max_steps", "1", data="other"))
+        npy(data / "labels.npy", "<i4", (64, LENGTH), self.tokens, "i")
+        says("input_ids", *self.options("out", "--max_steps", "1", data="other"))
+        npy(data / "weights.npy", "<i4", (64, LENGTH), self.tokens, "i")
+        says("other has input_ids, labels, weights, and the model takes input_ids, labels", *self.options("out", "--max_steps", "1", data="other"))
+
+    def test_help_shows_the_options(self):
+        text = self.gannet("train", "--help", code=0)
+        for option in ("--model FOLDER", "--data PATH", "--seq_len N", "--items INPUT", "--deepspeed CONFIG"):
+            self.assertIn(option, text)
+
+
+if __name__ == "__main__":
+    unittest.main()

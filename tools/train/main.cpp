@@ -1,0 +1,102 @@
+// The program gannet-train, in libexec/gannet: `gannet train` runs it.
+//
+//   gannet train --model model/ --data tokens.bin --seq_len 1024 --deepspeed ds_config.json --max_steps 1000 --output_dir out
+//   gannet run --num_procs 2 gannet train --model model/ --data train/ --eval_data test/ --do_eval --output_dir out
+#include <ATen/Context.h>
+#include <gannet/exported.h>
+#include <gannet/files_dataset.h>
+#include <gannet/trainer.h>
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "base/format.h"
+#include "base/text.h"
+#include "train/folder.h"
+#include "train/options.h"
+
+namespace gannet::train {
+namespace {
+
+// The data has every input of the model, and nothing else. Asked before anything is trained: the model would refuse the
+// first batch, but an evaluation's only after an epoch.
+void require_inputs(const ExportedConfig& model, const FilesDataset& data, const std::string& path) {
+  std::vector<std::string> inputs, missing, unknown;
+  for (const ExportedGraph& graph : model.graphs())
+    for (const ExportedInput& input : graph.inputs)
+      if (std::find(inputs.begin(), inputs.end(), input.name) == inputs.end()) inputs.push_back(input.name);
+  const std::vector<std::string> names = data.names();
+  const auto lacks = [](const std::vector<std::string>& all, const std::string& one) {
+    return std::find(all.begin(), all.end(), one) == all.end();
+  };
+  for (const std::string& name : inputs)
+    if (lacks(names, name)) missing.push_back(name);
+  for (const std::string& name : names)
+    if (lacks(inputs, name)) unknown.push_back(name);
+  if (missing.empty() && unknown.empty()) return;
+  std::string what = formatted("{} has {}, and the model takes {}", path, join(names, ", "), join(inputs, ", "));
+  if (!missing.empty()) what += formatted("; missing: {}", join(missing, ", "));
+  throw Error(ErrorCode::kMismatch, what, "there is one file for each input, under its name (`gannet model info` lists them)");
+}
+
+Dataset<NamedBatch> open_data(const ExportedConfig& model, const std::string& path, int64_t seq_len) {
+  auto data = std::make_shared<FilesDataset>(path, FilesDatasetOptions{.sequence_length = seq_len});
+  require_inputs(model, *data, path);
+  return data;
+}
+
+double items_of(const NamedBatch& batch, const std::string& input) {
+  const auto found = batch.find(input);
+  if (found == batch.end())
+    throw Error(ErrorCode::kArgument, formatted("--items names '{}', and a batch does not have it", input),
+                "name an input of the model");
+  return static_cast<double>(count_labels(found->second));
+}
+
+int run(int argc, char** argv) {
+  TrainingArguments arguments = parse_training_arguments(argc, argv, {.leave = option_names()});
+  const Options options = parse_options(argc, argv);
+  at::manual_seed(static_cast<uint64_t>(arguments.seed));
+  const bool evaluates = arguments.do_eval || arguments.eval_strategy != "no";
+  if (evaluates && options.eval_data.empty())
+    throw Error(ErrorCode::kArgument, "an evaluation is asked for, without --eval_data", "give --eval_data PATH");
+
+  const auto model = from_pretrained<ExportedModule>(options.model, arguments);
+  TrainerParts<ExportedModule, NamedBatch> parts;
+  parts.train_dataset = open_data(model->config(), options.data, options.seq_len);
+  if (!options.eval_data.empty()) parts.eval_dataset = open_data(model->config(), options.eval_data, options.seq_len);
+  parts.data_collator = Collate<NamedBatch>(stack_named);
+  parts.compute_loss = [](Engine<ExportedModule>& engine, NamedBatch& batch) -> BatchLoss { return engine.forward(batch); };
+  if (!options.items.empty()) parts.count_items = [&](const NamedBatch& batch) { return items_of(batch, options.items); };
+  parts.checkpoint_files = [&](const std::string& folder) { copy_graphs(options.model, folder); };
+
+  Trainer<ExportedModule, NamedBatch> trainer(model, arguments, std::move(parts));
+  const TrainOutput output = trainer.train();
+  Metrics metrics;
+  if (!options.eval_data.empty()) metrics = trainer.evaluate();
+  trainer.save_model();
+  trainer.save_state();
+  if (trainer.state().is_world_process_zero) {
+    copy_graphs(options.model, arguments.output_dir);
+    std::cout << formatted("{} updates, training loss {}", output.global_step, output.training_loss);
+    if (const auto loss = metrics.find("eval_loss"); loss != metrics.end())
+      std::cout << formatted(", evaluation loss {}", loss->second);
+    std::cout << formatted("; the model is in {}\n", arguments.output_dir);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace gannet::train
+
+int main(int argc, char** argv) {
+  try {
+    return gannet::train::run(argc, argv);
+  } catch (const std::exception& error) {
+    const auto ours = gannet::error_of(error);
+    std::cerr << "gannet train: " << (ours ? ours->what() : error.what()) << '\n';
+    return ours ? ours->exit_code() : 70;
+  }
+}

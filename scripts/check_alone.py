@@ -14,11 +14,13 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDERS = {"core": "gannet_core", "tools": "gannet_tools", "trainer": "gannet_trainer", "models": "gannet_models"}
+FOLDERS = {"core": "gannet_core", "tools": "gannet_tools", "trainer": "gannet_trainer", "models": "gannet_models",
+           "exported": "gannet_exported"}
 # Without LibTorch's folder of includes, or in programs with flags of their own.
 ELSEWHERE = re.compile(r"core/base/(log|format|error|text|first_bytes|machine_memory|call_record|parallel)\.cpp|_kernels\.cpp|"
                        r"core/plugin/(open|search)\.cpp|"
                        r"tools/(launch|kit|cli/(front|kit))")
+PROGRAMS = {"tools/cli/": "gannet-tools", "tools/train/": "gannet-train"}
 
 
 def changed():
@@ -53,7 +55,8 @@ def main():
     build = pathlib.Path(sys.argv[1])
     failed = 0
     for name in sys.argv[2:] or changed():
-        flags = flags_of(build, "gannet-tools" if name.startswith("tools/cli/") else FOLDERS[name.split("/")[0]])
+        program = next((PROGRAMS[folder] for folder in PROGRAMS if name.startswith(folder)), None)
+        flags = flags_of(build, program or FOLDERS[name.split("/")[0]])
         done = subprocess.run([*flags, "-fsyntax-only", str(ROOT / name)], cwd=build, capture_output=True, text=True)
         print(f"{name}: {'compiles by itself' if done.returncode == 0 else done.stderr[:2000]}", flush=True)
         failed += done.returncode != 0

@@ -1,4 +1,5 @@
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <fcntl.h>
 #include <gannet/error.h>
 #include <gannet/files_dataset.h>

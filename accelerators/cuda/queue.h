@@ -22,9 +22,8 @@ class GpuEvent {
 
  private:
   struct EventDeleter {
-    void operator()(cudaEvent_t event) const noexcept {
-      static_cast<void>(cudaEventDestroy(event));
-    }  // the driver frees it once it has completed
+    // The driver frees the event once it has completed.
+    void operator()(cudaEvent_t event) const noexcept { static_cast<void>(cudaEventDestroy(event)); }
   };
   uint32_t device_;
   std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, EventDeleter> event_;

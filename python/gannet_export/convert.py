@@ -11,7 +11,7 @@ from .quiet import quiet
 from .values import short
 from .weights import Constants, Names
 
-REEXPORT = "export the model anew, best by python -m gannet_export MODULE:FUNCTION"
+REEXPORT = "export the model again, best by python -m gannet_export MODULE:FUNCTION"
 
 
 def _load(archive):

@@ -29,7 +29,7 @@ def export_model(model, batch, out, dtypes=("fp32", "bf16"), modes=("train", "ev
 
     model   a torch.nn.Module on the CPU in fp32. Its forward takes the entries of `batch` by name and returns a scalar
             loss, or a value that has one as `.loss`, ["loss"] or its first element
-    batch   tensors by name, at least 2 rows each; sizes may vary later unless `say` is told that they became constant
+    batch   tensors by name, at least 2 rows each; sizes may vary later unless a line given to `say` names them as constant
     seed    of the random numbers in the comparison and in the probe
 
     Raises ExportError, with the first gradient that differs from the model's, and writes nothing then.

@@ -5,6 +5,16 @@
     ./run.sh matrix --accelerator checked               a device made of host memory, in place of a GPU
     ./run.sh matrix --out results                       resumes an earlier run with this folder
 
+    probe       nvidia-smi, the plugins, gannet doctor, one training
+    tests       gpu_test and accelerators_test, a process for each test
+    matrix      a small transformer at every stage, tier, dtype and kind of activation checkpointing, compared with the CPU's losses;
+                each one twice, the second time with CUDA_LAUNCH_BLOCKING=1: other bits mean that a wait is missing
+    ranks       two processes on the one device
+    sanitizer   compute-sanitizer: memcheck of three trainings; memcheck, racecheck and initcheck of the optimizers' kernels
+    speed       AdamW's update beside a copy on the device and at::_fused_adamw_; a step of Lamb, AdamW8bit, Adafactor and Muon
+
+The tests of refusals are skipped where there is an NVIDIA driver: nothing is refused there.
+
 Each row is a process with a time-out; as it ends, a line of JSON with its outcome is written to OUT/results.jsonl, and what it
 printed to OUT/logs. A row that has a line there is not run again, but one that was cut off by the deadline. LibTorch is that of
 LIBTORCH_ROOT, else of `python3 -c "import torch"`. Exit code 1 where a row failed, 3 where the deadline cut some off.

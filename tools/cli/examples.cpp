@@ -70,7 +70,7 @@ Examples:
 Exit code: 0, 2 when the folder is not one of gannet_export's or its numbers differ, 3 when a file of it is damaged.)"},
     {"gannet pipeline show",
      R"(The actions are F, B (a whole backward), I and W (the backwards of inputs and of weights), each written as part, kind and
-micro-batch: 2F0. Training itself runs 1f1b and gpipe. A CSV file may be one that PyTorch wrote.
+micro-batch: 2F0. A CSV file may be one that PyTorch wrote.
 
 Examples:
   gannet pipeline show --schedule zb-v --stages 4 --micro-batches 8

@@ -1,19 +1,21 @@
 # cmake --install build --prefix P [--component C]
 #
 #   runtime   the core library, the binary `gannet`, the plugins in lib/gannet, completion for shells, the manual page
-#   devel     headers and the CMake package: find_package(gannet) gives gannet::core, gannet::exported, gannet::models, gannet::trainer, gannet::trial
+#   devel     headers and the CMake package: find_package(gannet) gives gannet::core and the libraries over it:
+#             gannet::exported, gannet::generation, gannet::models, gannet::nn, gannet::trainer, gannet::trial
 #   sdk       all that a plugin is built from and checked with: find_package(gannet COMPONENTS sdk) gives gannet::sdk and
 #             gannet_add_plugin(), `gannet plugins check` its conformance kit; no LibTorch
 #   docs      the docs and the examples' sources and configs, in share/doc/gannet
 set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gannet)
 
 # The tree may be moved: what is in it is found from where it lies, LibTorch from where it is now.
-set_target_properties(gannet_core gannet_exported gannet_models gannet_trainer gannet_trial PROPERTIES
+set(_libraries_over_core gannet_exported gannet_generation gannet_models gannet_nn gannet_trainer gannet_trial)
+set_target_properties(gannet_core ${_libraries_over_core} PROPERTIES
   INSTALL_RPATH "$ORIGIN;${LibTorch_ROOT}/lib" BUILD_WITH_INSTALL_RPATH ON)
 file(RELATIVE_PATH _tools_to_lib ${CMAKE_INSTALL_PREFIX}/libexec/gannet ${CMAKE_INSTALL_FULL_LIBDIR})
 set_target_properties(gannet-tools gannet-train PROPERTIES INSTALL_RPATH "$ORIGIN/${_tools_to_lib};${LibTorch_ROOT}/lib")
 
-install(TARGETS gannet_core gannet_models EXPORT gannet-core
+install(TARGETS gannet_core ${_libraries_over_core} EXPORT gannet-core
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT devel)
 foreach(_component runtime sdk)
   install(TARGETS gannet RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT ${_component})
@@ -39,9 +41,8 @@ install(CODE "
   file(INSTALL DESTINATION \${_share}/fish/vendor_completions.d FILES \${_folder}/gannet.fish)
   file(INSTALL DESTINATION \${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_MANDIR}/man1 FILES \${_folder}/gannet.1)
 " COMPONENT runtime)
-install(TARGETS gannet_exported gannet_trainer gannet_trial EXPORT gannet-core
-  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT devel)
-install(DIRECTORY core/include/gannet exported/include/gannet models/include/gannet trainer/include/gannet trial/include/gannet DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT devel FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY core/include/gannet exported/include/gannet generation/include/gannet models/include/gannet nn/include/gannet
+  trainer/include/gannet trial/include/gannet DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT devel FILES_MATCHING PATTERN "*.h")
 install(EXPORT gannet-core NAMESPACE gannet:: FILE gannet-core-targets.cmake DESTINATION ${_package_dir} COMPONENT devel)
 install(FILES cmake/FindLibTorch.cmake DESTINATION ${_package_dir} COMPONENT devel)
 

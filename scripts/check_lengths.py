@@ -1,4 +1,4 @@
-"""Checks that no function of core/ is longer than 60 lines, and no source longer than 400.
+"""Checks that no function of core/, generation/ and nn/ is longer than 60 lines, and no source longer than 400.
 
     scripts/check_lengths.py        prints each that is, with its length, and fails
 """
@@ -39,7 +39,7 @@ for path in sources:
     lines = (root / path).read_text().splitlines()
     if len(lines) > FILE and path not in long_files:
         wrong.append(f"{path}: {len(lines)} lines, above {FILE}: cut it by its ideas")
-    if path.startswith("core/") and path.endswith(".cpp"):
+    if path.startswith(("core/", "generation/", "nn/")) and path.endswith(".cpp"):
         wrong += [f"{path}:{begin}: {name}() has {end - begin + 1} lines, above {FUNCTION}: cut it along its joints"
                   for name, begin, end in functions(lines) if end - begin + 1 > FUNCTION and f"{path}: {name}" not in long_functions]
 print("\n".join(wrong) if wrong else f"lengths: no function above {FUNCTION} lines, no file above {FILE}")

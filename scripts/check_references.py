@@ -12,8 +12,8 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-INCLUDES = ["", "core", "core/include", "tools", "sdk/include", "models/include", "exported", "exported/include", "trainer/include", "trial/include", "tests",
-            "examples", "accelerators", "optimizers", "plugins", "common", "docs"]
+INCLUDES = ["", "core", "core/include", "tools", "sdk/include", "generation/include", "models/include", "nn/include", "exported", "exported/include",
+            "trainer/include", "trial/include", "tests", "examples", "accelerators", "optimizers", "plugins", "common", "docs"]
 NAME = re.compile(r"(?<![\w./<>*${}%-])((?:[\w.-]+/)*[\w-]+\.(?:h|hpp|cpp|cu|cuh|py|sh|md|cmake))(?![\w/*])")
 # Of LibTorch, of the system, of other projects.
 FOREIGN = ("caffe2::", "ATen/", "c10/", "torch/", "linux/", "tensorflow/", "tests/unit/runtime/", "code/__torch__", "sysexits.h", "version.py",

@@ -25,8 +25,6 @@ core = {
     "profiler": {"tensor", "params"},
     "activation": {"tensor", "config", "interfaces", "device", "params"},
     "estimate": {"tensor", "config", "plugin", "interfaces", "device", "control", "params", "activation"},
-    "nn": {"config"},
-    "generation": set(),
 }
 core["engine"] = set(core)
 core["pipeline"] = {"engine", "config", "control", "device", "interfaces", "mesh", "params", "observe", "estimate", "tensor"}
@@ -82,10 +80,14 @@ for folder in ("accelerators", "optimizers", "schedulers", "plugins"):
                     wrong.append(f"{path.relative_to(root)}:{number}: a plugin includes the SDK and nothing else of ours, found '{name}'")
 # Libraries over the public headers: of ours they include those, their own files, and what is named here.
 public = {path.name for path in (root / "core" / "include" / "gannet").glob("*.h")}
-libraries = {"models": set(), "common": {"common"}, "exported": {"common"}, "trainer": {"common"}, "trial": {"common"}}
+libraries = {"nn": {"nn", "common"}, "generation": {"generation"}, "models": set(), "common": {"common"}, "exported": {"common"},
+             "trainer": {"common"}, "trial": {"common"}}
+# Public headers of a library that another one is built over.
+builds_over = {"models": ["generation/include"], "nn": ["sdk/include"]}
 private = {path.name for library in libraries for path in (root / library).glob("*.h")}
 for library, shared in libraries.items():
-    headers = {str(path.relative_to(root / library / "include")) for path in (root / library / "include").rglob("*.h")}
+    headers = {str(path.relative_to(root / folder)) for folder in [f"{library}/include", *builds_over.get(library, [])]
+               for path in (root / folder).rglob("*.h")}
     for path in sorted((root / library).rglob("*")):
         if path.suffix not in (".h", ".cpp"):
             continue

@@ -5,6 +5,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "config/document.h"
 #include "config/keys.h"
 
 namespace gannet::config {
@@ -21,17 +22,17 @@ struct MisplacedParam {
   const char* advice;
 };
 constexpr MisplacedParam kMisplaced[] = {
-    {"lr", "it belongs in /optimizer/params"},
-    {"learning_rate", "write it as 'lr' in /optimizer/params"},
-    {"betas", "it belongs in /optimizer/params"},
-    {"eps", "it belongs in /optimizer/params"},
-    {"weight_decay", "it belongs in /optimizer/params"},
-    {"momentum", "it belongs in /optimizer/params"},
-    {"warmup_min_lr", "it belongs in /scheduler/params"},
-    {"warmup_max_lr", "it belongs in /scheduler/params"},
-    {"warmup_num_steps", "it belongs in /scheduler/params"},
-    {"warmup_type", "it belongs in /scheduler/params"},
-    {"total_num_steps", "it belongs in /scheduler/params"},
+    {"lr", "it belongs in optimizer.params"},
+    {"learning_rate", "write it as 'lr' in optimizer.params"},
+    {"betas", "it belongs in optimizer.params"},
+    {"eps", "it belongs in optimizer.params"},
+    {"weight_decay", "it belongs in optimizer.params"},
+    {"momentum", "it belongs in optimizer.params"},
+    {"warmup_min_lr", "it belongs in scheduler.params"},
+    {"warmup_max_lr", "it belongs in scheduler.params"},
+    {"warmup_num_steps", "it belongs in scheduler.params"},
+    {"warmup_type", "it belongs in scheduler.params"},
+    {"total_num_steps", "it belongs in scheduler.params"},
 };
 
 // Names that docs and other trainers use for a key, and its path in Gannet's config. Edit distance
@@ -126,7 +127,9 @@ bool is_slip(const std::string& key, const std::vector<std::string>& names) {
 
 }  // namespace
 
-std::string place_of(std::string_view section) { return section.empty() ? "at the top level" : formatted("in /{}", section); }
+std::string place_of(std::string_view section) {
+  return section.empty() ? "at the top level" : formatted("in {}", dotted(section));
+}
 
 std::string advice_for(const std::string& key, const std::string& section) {
   if (const std::string advice = advice_between_precisions(key, section); !advice.empty()) return advice;

@@ -8,7 +8,7 @@
 
 namespace gannet::config {
 
-// Throws Error(kConfig) with the prefix `where` ("ds_config.json:3:5: /fp16/enabled") and the
+// Throws Error(kConfig) with the prefix `where` ("ds_config.json:3:5: fp16.enabled") and the
 // expected and found values. Only checks that a section is an object. The caller handles "auto" and null.
 Value convert(const Key& key, const Value& value, const std::string& where);
 

@@ -8,6 +8,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "config/document.h"
 #include "config/param_groups.h"
 #include "config/precision.h"
 #include "config/recomputed_operators.h"
@@ -22,7 +23,7 @@ void refuse_int8(const Document& document, const std::string& path) {
   const Value* given = document.find(path);
   if (given && *given == Value("int8"))
     throw Error(ErrorCode::kUnsupported,
-                formatted("{}{} = \"int8\": Gannet does not implement this", where(document, path), path),
+                formatted("{}{} = \"int8\": Gannet does not implement this", where(document, path), dotted(path)),
                 "write fp32, fp16 or bf16");
 }
 
@@ -31,9 +32,10 @@ void check_dynamic_loss_scale(const Fp16& fp16, const Document& document) {
        {std::pair("/fp16/loss_scale_window", fp16.loss_scale_window), std::pair("/fp16/hysteresis", fp16.hysteresis),
         std::pair("/fp16/min_loss_scale", fp16.min_loss_scale)}) {
     if (value <= 0)
-      throw Error(ErrorCode::kConfig,
-                  formatted("{}{} must be above 0 with a dynamic loss scale, found {}", where(document, path), path, value),
-                  "or set a static loss_scale");
+      throw Error(
+          ErrorCode::kConfig,
+          formatted("{}{} must be above 0 with a dynamic loss scale, found {}", where(document, path), dotted(path), value),
+          "or set a static loss_scale");
   }
 }
 
@@ -46,8 +48,8 @@ void check_one_autocast(const Settings& settings, const Document& document) {
   if (settings.amp.enabled) enabled.push_back("/amp/enabled");
   if (enabled.size() < 2) return;
   throw Error(ErrorCode::kConfig,
-              formatted("{}{} and {} are both true (the former at {})", where(document, enabled[1]), enabled[1], enabled[0],
-                        document.origin_of(enabled[0]).to_string()),
+              formatted("{}{} and {} are both true (the former at {})", where(document, enabled[1]), dotted(enabled[1]),
+                        dotted(enabled[0]), document.origin_of(enabled[0]).to_string()),
               "keep one: docs/precision.md says which model wants which");
 }
 
@@ -76,19 +78,20 @@ void check_zero(const Settings& settings, const Document& document) {
 void check_masters(const Settings& settings, const Document& document) {
   const char* const states = "/bf16/bf16_optimizer_states";
   if (settings.bf16.bf16_states && !settings.bf16.without_masters)
-    throw Error(ErrorCode::kUnsupported,
-                formatted("{}{} is true beside fp32 masters: Gannet does not implement this", where(document, states), states),
-                "set bf16.bf16_master_weights_and_grads to true, too, with the optimizer AdamWBF16; or leave the key out");
+    throw Error(
+        ErrorCode::kUnsupported,
+        formatted("{}{} is true beside fp32 masters: Gannet does not implement this", where(document, states), dotted(states)),
+        "set bf16.bf16_master_weights_and_grads to true, too, with the optimizer AdamWBF16; or leave the key out");
   if (!settings.bf16.without_masters) return;
   const char* const key = "/bf16/bf16_master_weights_and_grads";
   if (!settings.bf16.enabled)
-    throw Error(ErrorCode::kConfig, formatted("{}{} is true, and bf16 is not enabled", where(document, key), key),
+    throw Error(ErrorCode::kConfig, formatted("{}{} is true, and bf16 is not enabled", where(document, key), dotted(key)),
                 "set bf16.enabled to true, or leave the key out");
   if (settings.ema.decay)
-    throw Error(
-        ErrorCode::kUnsupported,
-        formatted("{}{} and gannet.ema are both on: an average in bf16 would lose nearly every step", where(document, key), key),
-        "leave one of them out");
+    throw Error(ErrorCode::kUnsupported,
+                formatted("{}{} and gannet.ema are both on: an average in bf16 would lose nearly every step",
+                          where(document, key), dotted(key)),
+                "leave one of them out");
 }
 
 void check_precision(const Settings& settings, const Document& document) {
@@ -102,20 +105,20 @@ void check_precision(const Settings& settings, const Document& document) {
                 "a model has one of the two types: set the other's enabled to false");
   check_one_autocast(settings, document);
   if (settings.torch_autocast.enabled && settings.torch_autocast.dtype == DType::kFloat32)
-    throw Error(ErrorCode::kConfig, formatted("{}/torch_autocast/dtype is fp32", where(document, "/torch_autocast/dtype")),
+    throw Error(ErrorCode::kConfig, formatted("{}torch_autocast.dtype is fp32", where(document, "/torch_autocast/dtype")),
                 "write fp16 or bf16, or leave the section out to train in fp32");
   const Precision precision = precision_of(settings, /*on_cpu=*/true);
   const DType model = precision.model.value_or(DType::kFloat32);
   refuse_int8(document, "/data_types/param_dtype");
   if (settings.param_dtype && *settings.param_dtype != model)
     throw Error(ErrorCode::kConfig,
-                formatted("{}/data_types/param_dtype is {}, but fp16, bf16 and amp say {}",
+                formatted("{}data_types.param_dtype is {}, but fp16, bf16 and amp say {}",
                           where(document, "/data_types/param_dtype"), name_of(*settings.param_dtype), name_of(model)),
                 "leave param_dtype out, or enable that type");
   const auto accumulation = settings.grad_accum_dtype;
   if (accumulation && *accumulation != model && *accumulation != DType::kFloat32)
     throw Error(ErrorCode::kUnsupported,
-                formatted("{}/data_types/grad_accum_dtype is {} for a model in {}",
+                formatted("{}data_types.grad_accum_dtype is {} for a model in {}",
                           where(document, "/data_types/grad_accum_dtype"), name_of(*accumulation), name_of(model)),
                 "gradients are added up in the model's type or in fp32");
   // On a GPU, autocast may use fp16 where it uses bf16 on the CPU.
@@ -128,25 +131,25 @@ void check_param_groups(const Settings& settings, const Document& document, cons
   if (!groups.empty() && settings.optimizer.type.empty() && settings.optimizer.params.empty() &&
       !values.is_unresolved("/optimizer/type"))
     throw Error(ErrorCode::kConfig,
-                formatted("{}/optimizer has param_groups and no type", where(document, "/optimizer/param_groups")),
+                formatted("{}optimizer has param_groups and no type", where(document, "/optimizer/param_groups")),
                 "name the plugin: \"type\": \"AdamW\"");
 }
 
 void check_ema(const Settings& settings, const Document& document) {
   if (settings.ema.decay && *settings.ema.decay == 1)
     throw Error(ErrorCode::kConfig,
-                formatted("{}/gannet/ema/decay is 1: the average would never move", where(document, "/gannet/ema/decay")),
+                formatted("{}gannet.ema.decay is 1: the average would never move", where(document, "/gannet/ema/decay")),
                 "give a decay below 1: 0.999");
   if (!settings.ema.decay && (settings.ema.warmup || settings.ema.update_after_step > 0))
     throw Error(ErrorCode::kConfig,
-                formatted("{}/gannet/ema has no decay, so that no average is kept", where(document, "/gannet/ema")),
+                formatted("{}gannet.ema has no decay, so that no average is kept", where(document, "/gannet/ema")),
                 "give one: \"ema\": {\"decay\": 0.999}");
 }
 
 void check_trace(const Settings& settings, const Document& document) {
   if (!settings.trace.path.empty() && settings.trace.last_step < settings.trace.first_step)
     throw Error(ErrorCode::kConfig,
-                formatted("{}/gannet/trace/last_step is {}, before first_step, which is {}",
+                formatted("{}gannet.trace.last_step is {}, before first_step, which is {}",
                           where(document, "/gannet/trace/last_step"), settings.trace.last_step, settings.trace.first_step),
                 "give the last step that is to be traced, counted from 1");
 }
@@ -154,7 +157,7 @@ void check_trace(const Settings& settings, const Document& document) {
 void check_activations(const ActivationCheckpointing& settings, const Document& document) {
   if (settings.contiguous_memory_optimization && !settings.number_checkpoints)
     throw Error(ErrorCode::kConfig,
-                formatted("{}/activation_checkpointing/contiguous_memory_optimization is set, and number_checkpoints is not: the "
+                formatted("{}activation_checkpointing.contiguous_memory_optimization is set, and number_checkpoints is not: the "
                           "buffers have no size",
                           where(document, "/activation_checkpointing/contiguous_memory_optimization")),
                 "set number_checkpoints to the number of regions in the model");
@@ -168,9 +171,9 @@ void check_activations(const ActivationCheckpointing& settings, const Document& 
         std::pair(section + "partition_activations", settings.partition_activations)})
     if (is_given)
       throw Error(ErrorCode::kConfig,
-                  formatted("{}/gannet/activation_checkpointing/keep is '{}', so that nothing is recomputed, and {} asks for "
+                  formatted("{}gannet.activation_checkpointing.keep is '{}', so that nothing is recomputed, and {} asks for "
                             "regions that are computed again",
-                            where(document, "/gannet/activation_checkpointing/keep"), printable(settings.keep), key),
+                            where(document, "/gannet/activation_checkpointing/keep"), printable(settings.keep), dotted(key)),
                   "take one of them out: keep has every saved tensor on the tier, the other computes them again");
 }
 
@@ -181,7 +184,7 @@ void check_recompute(const ActivationCheckpointing& settings, size_t n, const Do
 void check_has_type(const PluginChoice& choice, const std::string& block, const Document& document,
                     const EffectiveValues& values) {
   if (choice.type.empty() && !choice.params.empty() && !values.is_unresolved(formatted("/{}/type", block)))
-    throw Error(ErrorCode::kConfig, formatted("{}/{} has params and no type", where(document, formatted("/{}", block)), block),
+    throw Error(ErrorCode::kConfig, formatted("{}{} has params and no type", where(document, formatted("/{}", block)), block),
                 std::string("name the plugin: \"type\": ") + (block == "optimizer" ? "\"AdamW\"" : "\"WarmupLR\""));
 }
 

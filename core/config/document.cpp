@@ -2,6 +2,8 @@
 
 #include <gannet/error.h>
 
+#include <algorithm>
+
 #include "base/format.h"
 #include "base/text.h"
 #include "config/mistakes.h"
@@ -45,6 +47,12 @@ Tree tree_of(const Dict& dictionary, const std::string& origin) {
 }  // namespace
 
 std::string Origin::to_string() const { return line == 0 ? origin : formatted("{}:{}:{}", origin, line, column); }
+
+std::string dotted(std::string_view path) {
+  std::string result(path.starts_with('/') ? path.substr(1) : path);
+  std::replace(result.begin(), result.end(), '/', '.');
+  return result;
+}
 
 std::string pointer(const std::string& parent, const std::string& key) {
   std::string result = formatted("{}/", parent);

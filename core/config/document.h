@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace gannet::config {
@@ -24,6 +25,9 @@ struct Origin {
 
 // The JSON pointer (RFC 6901) of a member: "/optimizer/params/lr".
 std::string pointer(const std::string& parent, const std::string& key);
+
+// The name of a member in messages, which --set takes: "optimizer.params.lr" of "/optimizer/params/lr" or "optimizer/params/lr".
+std::string dotted(std::string_view path);
 
 // A dictionary and the origins of its values; the origins are keyed by JSON pointer, "" being the
 // root.

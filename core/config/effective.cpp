@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "config/document.h"
 #include "config/gannet_sections.h"
 
 namespace gannet::config {
@@ -100,7 +101,7 @@ std::string EffectiveValues::defaults_for_auto() const {
     if (path == kAccumulation && given_batch(document_).train && given_batch(document_).micro) continue;
     const EffectiveValue* line = line_of(path);
     if (is_unresolved(path) || (path == kAccumulation && line->value.is_null())) continue;
-    taken.push_back(formatted("{} = {}", path, (line ? line->value : default_of(*key)).to_json()));
+    taken.push_back(formatted("{} = {}", dotted(path), (line ? line->value : default_of(*key)).to_json()));
   }
   return join(taken, ", ");
 }
@@ -110,7 +111,7 @@ void EffectiveValues::require_no_auto() const {
   open.insert(open.end(), unresolved_.begin(), unresolved_.end());
   if (open.empty()) return;
   std::vector<std::string> shown;
-  for (const std::string& path : open) shown.push_back(formatted("{} ({})", path, document_.origin_of(path).to_string()));
+  for (const std::string& path : open) shown.push_back(formatted("{} ({})", dotted(path), document_.origin_of(path).to_string()));
   throw Error(
       ErrorCode::kConfig,
       formatted("nothing gives a value to {}{}", open.size() == 1 ? "this \"auto\": " : "these \"auto\"s: ", join(shown, ", ")),

@@ -110,7 +110,7 @@ class AutoFiller {
     if (config::is_auto(*found)) return set(path, value, join(names, ", "));
     if (same_value(*found, value) || std::none_of(names.begin(), names.end(), [&](const auto& name) { return is_given(name); }))
       return;
-    conflicts_.push_back(formatted("/{} = {} ({}), but {} {}", path, found->to_json(),
+    conflicts_.push_back(formatted("{} = {} ({}), but {} {}", config::dotted(path), found->to_json(),
                                    config_.document()->origin_of(formatted("/{}", path)).to_string(), who_gives(names),
                                    value.to_json()));
   }
@@ -319,7 +319,8 @@ std::vector<std::string> arguments_without_effect(const Config& config, const Di
     if (key.empty()) {
       lines.push_back(formatted("no effect: argument {} (the config has its own {} entry)", row.argument, section));
     } else if (const std::string path = section.empty() ? key : formatted("{}/{}", section, key); !has(path)) {
-      lines.push_back(formatted("no effect: argument {} (the config has no /{}: write \"auto\" there)", row.argument, path));
+      lines.push_back(
+          formatted("no effect: argument {} (the config has no {}: write \"auto\" there)", row.argument, config::dotted(path)));
     }
   }
   return lines;

@@ -74,7 +74,7 @@ OwnSections::OwnSections(const std::vector<ConfigSection>& sections) {
         if (i + 1 < parts.size()) {
           if (!there) there = &add(path, Type::kSection, {.name = path, .type = "section"});
           if (!there->is_section())
-            wrong(section.name(), row.name, formatted("/{} is a value, not a section", path), "rename one");
+            wrong(section.name(), row.name, formatted("{} is a value, not a section", dotted(path)), "rename one");
         } else if (there) {
           wrong(section.name(), row.name, "it stands twice", "keep one of the two");
         }
@@ -94,8 +94,8 @@ const Key& OwnSections::add(const std::string& path, Type type, const ConfigRow&
                                           .meaning = kept(row.doc)});
   order_.push_back(&key);
   by_path_.emplace(path, &key);
-  defaults_.emplace(&key,
-                    row.fallback.is_null() ? row.fallback : convert(key, row.fallback, formatted("the default of /{}", path)));
+  defaults_.emplace(
+      &key, row.fallback.is_null() ? row.fallback : convert(key, row.fallback, formatted("the default of {}", dotted(path))));
   return key;
 }
 

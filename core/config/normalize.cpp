@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "config/advice.h"
 #include "config/convert.h"
+#include "config/document.h"
 #include "config/keys.h"
 #include "config/mistakes.h"
 
@@ -79,7 +80,7 @@ void Normalizer::any_member(const std::string& key, const Value& value, const Di
   } else {
     const std::string advice = is_in_own ? own_->advice_for(key, path) : advice_for(key, path);
     throw Error(
-        ErrorCode::kConfig, formatted("{}unknown key {} at {}{}", where(spot), in_quotes(key), spot.from, advice),
+        ErrorCode::kConfig, formatted("{}unknown key {} at {}{}", where(spot), in_quotes(key), dotted(spot.from), advice),
         advice.ends_with("leave it out")
             ? "take it out, or add a leading underscore to keep it as a note"
             : formatted("{}add a leading underscore to keep a note in the file; `gannet config keys --all` lists all keys",
@@ -102,32 +103,32 @@ void Normalizer::member(const Key& row, const Value& value, const MemberPosition
     out[name] = value;
   } else if (value.is_null()) {
     if (row.default_json != "null")
-      throw Error(ErrorCode::kConfig, formatted("{}{} must be {}, found null", where(spot), spot.from, wanted(row)),
+      throw Error(ErrorCode::kConfig, formatted("{}{} must be {}, found null", where(spot), dotted(spot.from), wanted(row)),
                   formatted("leave the key out for its default, {}", row.default_json));
     out[name] = value;
   } else if (row.path == "zero_optimization" && !value.is_dict()) {
     // DeepSpeed's first form of the key was a boolean, in which true meant stage 1.
-    if (!value.is_bool()) convert(row, value, where(spot) + spot.from);
+    if (!value.is_bool()) convert(row, value, where(spot) + dotted(spot.from));
     const int stage = value.as_bool() ? 1 : 0;
     result_.notices.push_back(
         formatted("{}a boolean zero_optimization is deprecated: write {{\"stage\": {}}}", where(spot), stage));
     result_.origins[formatted("{}/stage", spot.to)] = written_.origin_of(spot.from);
     out[name] = Dict{{"stage", stage}};
   } else if (row.is_section()) {
-    const Value object = convert(row, value, where(spot) + spot.from);
+    const Value object = convert(row, value, where(spot) + dotted(spot.from));
     Dict inner;
     section(object.as_dict(), spot.from, std::string(row.path), spot.to, inner, row.type == Type::kOpenSection, depth + 1);
     out[name] = std::move(inner);
   } else {
-    const Value converted = convert(row, value, where(spot) + spot.from);
+    const Value converted = convert(row, value, where(spot) + dotted(spot.from));
     if (row.type == Type::kSize && value.is_number() && value.as_number() != converted.as_number())
-      result_.notices.push_back(formatted("{}{} = {} is rounded down to {}: a size is a whole number", where(spot), spot.from,
-                                          value.to_json(), converted.to_json()));
+      result_.notices.push_back(formatted("{}{} = {} is rounded down to {}: a size is a whole number", where(spot),
+                                          dotted(spot.from), value.to_json(), converted.to_json()));
     Value& kept = out[name] = plain(converted, spot, depth);
     if (row.path == "optimizer/params" && kept.as_dict().erase("max_grad_norm"))  // so that the plugin does not report it again
       throw Error(ErrorCode::kConfig,
-                  formatted("{}{}/max_grad_norm: clipping is the engine's work, not the optimizer's",
-                            where({pointer(spot.from, "max_grad_norm"), ""}), spot.from),
+                  formatted("{}{}.max_grad_norm: clipping is the engine's work, not the optimizer's",
+                            where({pointer(spot.from, "max_grad_norm"), ""}), dotted(spot.from)),
                   "write gradient_clipping at the top level");
   }
 }
@@ -141,16 +142,17 @@ void Normalizer::deprecated(const Key& row, const Value& value, const MemberPosi
         formatted("{}{} is the deprecated form of {}, and both are given", where(spot), in_quotes(row.name()), in_quotes(name)),
         formatted("keep {}", name));
   if (value.is_string() && value.as_string() == "auto")
-    result_.notices.push_back(formatted("{}\"auto\" taken as its default: {} = {}", where(spot), spot.from, row.default_json));
+    result_.notices.push_back(
+        formatted("{}\"auto\" taken as its default: {} = {}", where(spot), dotted(spot.from), row.default_json));
   if (value.is_null() || (value.is_string() && value.as_string() == "auto")) return;
-  const Value converted = convert(row, value, where(spot) + spot.from);
+  const Value converted = convert(row, value, where(spot) + dotted(spot.from));
   const std::string to = spot.to.substr(0, spot.to.rfind('/') + 1) + name;
-  result_.notices.push_back(formatted("{}{} is deprecated: write {}", where(spot), spot.from, name));
+  result_.notices.push_back(formatted("{}{} is deprecated: write {}", where(spot), dotted(spot.from), name));
   result_.origins[to] = written_.origin_of(spot.from);
   if (successor.is_section()) {
     out[name] = converted.as_bool() ? Value(Dict{{"device", "cpu"}}) : Value();
   } else {
-    out[name] = convert(successor, converted, where(spot) + spot.from);
+    out[name] = convert(successor, converted, where(spot) + dotted(spot.from));
   }
 }
 
@@ -174,7 +176,8 @@ Value Normalizer::plain(const Value& value, const MemberPosition& spot, int dept
     const MemberPosition inner{pointer(spot.from, key), pointer(spot.to, key)};
     if (is_note(key)) continue;
     if (out.find(key))
-      throw Error(ErrorCode::kConfig, formatted("{}the key {} stands twice in {}", where(inner), in_quotes(key), spot.from),
+      throw Error(ErrorCode::kConfig,
+                  formatted("{}the key {} stands twice in {}", where(inner), in_quotes(key), dotted(spot.from)),
                   "keep one of the two");
     out[key] = plain(element, inner, depth + 1);
   }

@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "config/document.h"
 
 namespace gannet::config {
 namespace {
@@ -39,14 +40,14 @@ std::vector<ParamGroup> param_groups_of(const List& groups, const std::function<
     const std::string path = formatted("/optimizer/param_groups/{}", g);
     const auto at = [&](const std::string& member) {
       const std::string whole = pointer(path, member);
-      return where(whole) + whole;
+      return where(whole) + dotted(whole);
     };
     const Value* match = given.find("match");
     if (!match)
-      throw Error(
-          ErrorCode::kConfig,
-          formatted("{}{} has no \"match\"", where(given.empty() ? path : pointer(path, given.entries().front().first)), path),
-          kNextStep);
+      throw Error(ErrorCode::kConfig,
+                  formatted("{}{} has no \"match\"", where(given.empty() ? path : pointer(path, given.entries().front().first)),
+                            dotted(path)),
+                  kNextStep);
     ParamGroup& group = all.emplace_back();
     group.match = patterns_of(match, at("match"));
     group.name = join(group.match, ", ");

@@ -12,6 +12,7 @@
 #include "base/first_bytes.h"
 #include "base/format.h"
 #include "base/text.h"
+#include "config/document.h"
 #include "config/scan.h"
 
 namespace gannet::config {
@@ -75,7 +76,9 @@ class Builder : public json::json_sax_t {
     std::string key;   // the key of the next member, in a dictionary
   };
 
-  static std::string place(const std::string& path) { return path.empty() ? "at the top level" : formatted("in {}", path); }
+  static std::string place(const std::string& path) {
+    return path.empty() ? "at the top level" : formatted("in {}", dotted(path));
+  }
 
   std::string next_path() const {
     if (open_.empty()) return "";
@@ -172,7 +175,8 @@ void Builder::refuse_what_is_no_object(size_t offset) const {
   const bool has_ended = offset >= text.size() || text.find_first_not_of(" \t\r\n", offset) == std::string::npos;
   if (has_ended && !open_.empty())
     fail(text.size(),
-         formatted("the text ends before {} is closed", open_.back().path.empty() ? "the outermost object" : open_.back().path),
+         formatted("the text ends before {} is closed",
+                   open_.back().path.empty() ? "the outermost object" : dotted(open_.back().path)),
          open_.back().value.is_list() ? "a ']' is missing" : "a '}' is missing");
   if (open_.empty() && !root_.is_dict()) {  // no brace was found
     const size_t first = text.find_first_not_of(" \t\r\n");

@@ -23,12 +23,6 @@ std::string slashed(std::string path) {
   return path.starts_with('/') ? path.substr(1) : path;
 }
 
-std::string dotted(std::string path) {
-  if (path.starts_with('/')) path.erase(0, 1);
-  std::replace(path.begin(), path.end(), '/', '.');
-  return path;
-}
-
 // Looks in the key table and in the program's own sections; null if neither has the key.
 const config::Key* find_key(const config::Document& document, const std::string& path) {
   const config::Key* const key = config::find_key(path);
@@ -81,7 +75,7 @@ ConfigEntry Config::get(const std::string& path) const {
                       : is_own ? document.gannet_sections()->default_of(*key)
                       : key    ? config::default_of(*key)
                                : Value();
-  return {dotted(at), value, key ? config::to_string(key->type) : value.type_name(),
+  return {config::dotted(at), value, key ? config::to_string(key->type) : value.type_name(),
           is_given ? document.origin_of(at).to_string() : "default"};
 }
 
@@ -101,7 +95,7 @@ std::vector<ConfigEntry> Config::resolve(int64_t ranks) const {
   for (config::EffectiveValue& line : config::resolve(document, config::data_ranks(document, ranks)).effective) {
     const config::Key* key = find_key(document, line.path.substr(1));
     const char* type = key ? config::to_string(key->type) : line.value.type_name();
-    entries.push_back({dotted(line.path), std::move(line.value), type, std::move(line.origin)});
+    entries.push_back({config::dotted(line.path), std::move(line.value), type, std::move(line.origin)});
   }
   return entries;
 }

@@ -94,7 +94,7 @@ const RecomputedOperator& recomputed_operator(const std::string& name, const std
   if (found != std::end(kRows)) return *found;
   const std::vector<std::string> names = names_of_recomputed_operators();
   throw Error(ErrorCode::kConfig,
-              formatted("{}/gannet/activation_checkpointing/recompute names '{}', which is not an operator that Gannet computes "
+              formatted("{}gannet.activation_checkpointing.recompute names '{}', which is not an operator that Gannet computes "
                         "again by itself{}",
                         where, printable(name), gannet::did_you_mean(name, names)),
               formatted("the operators are {}", join(names, ", ")));

@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "config/document.h"
 #include "config/keys.h"
 #include "config/mistakes.h"
 #include "config/parse.h"
@@ -75,7 +76,7 @@ void StatusCheck::section(const Dict& members, const std::string& path) {
       for (const auto& [key, value] : members.entries()) {
         const Key* row = find_key(formatted("{}/{}", path, key));
         if (!row || !asks_for_nothing(*row, value))
-          note(formatted("/{}/enabled is not set", path), formatted("/{}/{}", path, key));
+          note(formatted("{}.enabled is not set", dotted(path)), formatted("{}.{}", dotted(path), key));
       }
       return;
     }
@@ -96,16 +97,16 @@ void StatusCheck::member(const Key& row, const Value& value) {
   if (row.status == Status::kActive || asks_for_nothing(row, value)) return;
   const std::string path = formatted("/{}", row.path);
   if (stage_ < 3 && path == "/zero_optimization/offload_optimizer/ratio") return;  // resolve refuses it
-  if (row.status == Status::kNoEffect) return note(std::string(row.note), path);
-  if (row.status == Status::kAtZero) return stage_ > 0 ? void() : note("it acts at ZeRO stage 1 and above", path);
-  if (row.status == Status::kWithNvme) return has_nvme_ ? void() : note("it belongs to the nvme offload of ZeRO", path);
+  if (row.status == Status::kNoEffect) return note(std::string(row.note), dotted(path));
+  if (row.status == Status::kAtZero) return stage_ > 0 ? void() : note("it acts at ZeRO stage 1 and above", dotted(path));
+  if (row.status == Status::kWithNvme) return has_nvme_ ? void() : note("it belongs to the nvme offload of ZeRO", dotted(path));
   if (row.status == Status::kAtStage3 || row.status == Status::kNotAtStage3) {
     if (stage_ > 0 && stage_ < 3 && path == "/zero_optimization/offload_param/device") return;  // resolve refuses it
-    if (stage_ < 3) return note("it acts at ZeRO stage 3", path);
+    if (stage_ < 3) return note("it acts at ZeRO stage 3", dotted(path));
     if (row.status == Status::kAtStage3) return;
   }
-  const std::string head =
-      formatted("{}: {} = {}", document_.origin_of(path).to_string(), path, value.is_dict() ? "{ ... }" : value.to_json());
+  const std::string head = formatted("{}: {} = {}", document_.origin_of(path).to_string(), dotted(path),
+                                     value.is_dict() ? "{ ... }" : value.to_json());
   const std::string section_name(row.path.substr(0, row.path.find('/')));
   throw Error(ErrorCode::kUnsupported, formatted("{}: Gannet does not implement this: {}", head, row.note),
               formatted("leave it out, or at its default {}; `gannet config keys --all {}` shows what Gannet acts on",

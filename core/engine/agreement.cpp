@@ -7,6 +7,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "config/document.h"
 #include "control/world.h"
 #include "interfaces/scheduler.h"
 #include "observe/monitor.h"
@@ -141,7 +142,7 @@ void agree_on_model(const RankContext& context, const ParameterStore& store) {
   // The effective config without settings specific to one machine or process, to detect a stale
   // copy of the file.
   for (const auto& entry : context.resolved.effective)
-    if (!may_differ(entry.path)) same += formatted("{} = {}\n", entry.path, entry.value.to_json());
+    if (!may_differ(entry.path)) same += formatted("{} = {}\n", config::dotted(entry.path), entry.value.to_json());
   std::string parameters;
   for (const auto& range : store.ranges())
     for (const auto& parameter : range.parameters) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "config/document.h"
 #include "engine/impl.h"
 #include "engine/used_plugins.h"
 
@@ -28,7 +29,7 @@ std::string table_of(const config::ResolvedConfig& resolved, bool with_defaults)
     const bool is_default = entry.origin == "default";
     const char* const beyond = is_default ? beyond_plain(resolved.settings, entry.path) : nullptr;
     if (with_defaults || !is_default || beyond)
-      table += formatted("{} = {}   # {}{}\n", entry.path, entry.value.to_json(), entry.origin,
+      table += formatted("{} = {}   # {}{}\n", config::dotted(entry.path), entry.value.to_json(), entry.origin,
                          beyond ? formatted(" ({})", beyond) : "");
   }
   return table;

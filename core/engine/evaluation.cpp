@@ -54,7 +54,7 @@ void start_average(EngineBase::Impl& impl) {
   const auto& ema = impl.settings().ema;
   if (!ema.decay) return;
   if (!impl.reducer) {
-    if (impl.is_first()) log_info("no effect: /gannet/ema (the engine does not train)");
+    if (impl.is_first()) log_info("no effect: gannet.ema (the engine does not train)");
     return;
   }
   impl.updater.average().use({*ema.decay, ema.warmup, ema.update_after_step});

@@ -7,6 +7,7 @@
 #include "base/format.h"
 #include "base/glob.h"
 #include "base/text.h"
+#include "config/document.h"
 #include "config/effective.h"
 #include "config/param_groups.h"
 #include "plugin/named_plugins.h"
@@ -40,7 +41,7 @@ GroupRules GroupRules::read(const config::Settings& settings, const config::Docu
   const auto& given = options.model_parameters;
   if (!in_config.empty() && (options.optimizer || !given.empty()))
     throw Error(ErrorCode::kConfig,
-                formatted("{}/optimizer/param_groups makes {}, and the program gave initialize {}",
+                formatted("{}optimizer.param_groups makes {}, and the program gave initialize {}",
                           config::where(document, "/optimizer/param_groups"),
                           in_config.size() == 1 ? "a parameter group" : formatted("{} parameter groups", in_config.size()),
                           options.optimizer ? std::string("an optimizer with groups of its own (InitializeOptions::optimizer)")
@@ -73,7 +74,7 @@ GroupRules GroupRules::read(const config::Settings& settings, const config::Docu
   for (size_t g = 0; g < groups.size(); ++g) {
     const std::string path = formatted("/optimizer/param_groups/{}/match", g);
     made.rules_.push_back({groups[g].name, groups[g].match, groups[g].overrides,
-                           are_coded ? formatted("model_parameters[{}].match", g) : where(path) + path,
+                           are_coded ? formatted("model_parameters[{}].match", g) : where(path) + config::dotted(path),
                            are_coded ? std::nullopt : std::optional(g)});
   }
   return made;

@@ -250,7 +250,7 @@ void Construction::open() {
   if (!options_.build_stage)
     for (const char* const key : {"partition", "seed_layers", "activation_checkpoint_interval"})
       if (document_.find(formatted("/pipeline/{}", key)))
-        log_info(formatted("no effect: /pipeline/{} (the model is no gannet::pipe::Module)", key));
+        log_info(formatted("no effect: pipeline.{} (the model is no gannet::pipe::Module)", key));
   for (const auto& notice : impl_.resolved.notices) log_info(notice);
   log_config(impl_);
   if (options_.inference)

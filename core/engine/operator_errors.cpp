@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/format.h"
+#include "config/document.h"
 #include "config/precision.h"
 #include "tensor/torch_errors.h"
 
@@ -43,7 +44,7 @@ std::string section(const RankContext& context) {
   const config::Settings& settings = context.settings();
   const std::string path = settings.bf16.enabled ? "/bf16/enabled" : settings.fp16.enabled ? "/fp16/enabled" : "/amp/opt_level";
   for (const auto& line : context.resolved.effective)
-    if (line.path == path) return formatted("{} = {} ({})", path, line.value.to_json(), line.origin);
+    if (line.path == path) return formatted("{} = {} ({})", config::dotted(path), line.value.to_json(), line.origin);
   return path;
 }
 

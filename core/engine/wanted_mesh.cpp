@@ -51,7 +51,7 @@ MeshShape wanted_mesh(const RankContext& context, const config::Document& docume
   std::vector<RequestedDegree> in_config, elsewhere;
   const auto add = [&](std::vector<RequestedDegree>& degrees, const char* axis, std::optional<int64_t> size,
                        const std::string& path) {
-    if (size) degrees.push_back({axis, *size, formatted("{} ({})", document.origin_of(path).to_string(), path.substr(1))});
+    if (size) degrees.push_back({axis, *size, formatted("{} ({})", document.origin_of(path).to_string(), config::dotted(path))});
   };
   add(in_config, kPipeAxis, degrees_in_config.pipe, "/gannet/mesh/pipe");
   add(in_config, kDataAxis, degrees_in_config.data, "/gannet/mesh/data");

@@ -302,6 +302,8 @@ std::string estimate_text(const EstimateRequest& request) {
   const auto accelerator = plan.device_is_host ? nullptr : open_accelerator(registry, wanted, host, why_not);
   if (accelerator && accelerator->device(0).torch_device_type == static_cast<int>(c10::DeviceType::CPU))
     plan.device_is_host = true;
+  const bool falls_back = wanted == "auto" && !accelerator && !request.device_bytes;  // as training would, to the CPU
+  plan.device_is_host = plan.device_is_host || falls_back;
 
   const MachineMemory memory = machine_memory();
   const std::string nvme = nvme_folder(request, read);
@@ -311,9 +313,11 @@ std::string estimate_text(const EstimateRequest& request) {
 
   std::string text = bytes_text(request, plan, room, dtype, states.has_value(), kept.has_value(),
                                 this_machine(memory, room, nvme, request.checkpoints, accelerator.get()));
-  if (!plan.device_is_host && !accelerator)
+  if (falls_back)
+    text += formatted("Training here takes the CPU ({}): --device-memory 80GiB estimates for another machine.\n", why_not);
+  else if (!plan.device_is_host && !accelerator)
     text += formatted(
-        "No device is usable here ({}): --device-memory 80GiB says what yours has, --accelerator cpu trains in the host's "
+        "The device is not usable here ({}): --device-memory 80GiB says what yours has, --accelerator cpu trains in the host's "
         "memory.\n",
         why_not);
   if (kept) text += formatted("\n{}\n", activations_text(plan, *kept, room, request.micro_batch));

@@ -1,8 +1,8 @@
 // Builds the mesh that a config, DeepSpeed's pipeline.stages and the program request, and checks it
 // against the number of ranks.
 //
-//   MeshShape mesh = requested_mesh({{"pipe", 2, "/gannet/mesh/pipe"}, {"tensor", 1, "/gannet/mesh/tensor"}},
-//                                   {{"pipe", 2, "/pipeline/stages"}}, 8);
+//   MeshShape mesh = requested_mesh({{"pipe", 2, "gannet.mesh.pipe"}, {"tensor", 1, "gannet.mesh.tensor"}},
+//                                   {{"pipe", 2, "pipeline.stages"}}, 8);
 //   // pipe 2 x data 4 x tensor 1: data gets the remaining factor; the axes are in DeepSpeed's order
 #pragma once
 
@@ -16,7 +16,7 @@ namespace gannet {
 struct RequestedDegree {
   std::string axis;  // pipe, data, tensor, expert; "model" is DeepSpeed's name for tensor
   int64_t size = 1;
-  std::string where;  // for messages: "ds_config.json:12:5 (/gannet/mesh/pipe)", "PipelineModule's num_stages"
+  std::string where;  // for messages: "ds_config.json:12:5 (gannet.mesh.pipe)", "PipelineModule's num_stages"
 };
 
 // `mesh` is the config's section, which names each axis at most once. `elsewhere` holds requests

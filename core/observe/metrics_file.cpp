@@ -3,6 +3,7 @@
 
 #include "base/machine.h"
 #include "base/machine_memory.h"
+#include "config/document.h"
 #include "observe/json_line.h"
 #include "observe/output.h"
 #include "observe/writers.h"
@@ -51,7 +52,7 @@ class MetricsFile : public Writer {
   void run(const Run& run) override {
     List config, plugins;
     for (const auto& entry : run.config)
-      config.push_back(Dict{{"key", dotted(entry.path)}, {"value", entry.value}, {"origin", entry.origin}});
+      config.push_back(Dict{{"key", config::dotted(entry.path)}, {"value", entry.value}, {"origin", entry.origin}});
     for (const auto& plugin : run.plugins)
       plugins.push_back(Dict{{"kind", plugin.kind}, {"name", plugin.name}, {"version", plugin.version}, {"file", plugin.file}});
     List groups;
@@ -104,13 +105,6 @@ class MetricsFile : public Writer {
   void flush() override { output_.flush(); }
 
  private:
-  // Turns "/optimizer/params/lr" into "optimizer.params.lr", the form that --set accepts.
-  static std::string dotted(std::string path) {
-    if (!path.empty()) path.erase(0, 1);
-    for (char& letter : path)
-      if (letter == '/') letter = '.';
-    return path;
-  }
   void add(const Dict& line) { output_.add(file_, json_line(line)); }
 
   Output output_;

@@ -24,7 +24,7 @@ namespace {
 std::pair<std::string, std::string> method_of(const pipe::Options& options, const Dict& section) {
   if (options.partition_method) return {*options.partition_method, "pipe::Options::partition_method"};
   const Value* const partition = section.find("partition");
-  if (partition && partition->as_string() != "best") return {partition->as_string(), "/pipeline/partition"};
+  if (partition && partition->as_string() != "best") return {partition->as_string(), "pipeline.partition"};
   return {"parameters", "the default partition method"};
 }
 

@@ -32,32 +32,51 @@ class Mpi(unittest.TestCase):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gannet-mpi-"))
         self.addCleanup(shutil.rmtree, self.folder)
 
-    def losses(self, start, comm, stage, name):
-        config = self.folder / f"{name}.json"
-        config.write_text(json.dumps({"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 0.1,
-                                      "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
-                                      "zero_optimization": {"stage": stage}, "comm": {"type": comm}}))
-        metrics = self.folder / f"{name}.jsonl"
+    def losses(self, start, comm, zero, *more, steps=4):
+        config, metrics = self.folder / "config.json", self.folder / "metrics.jsonl"
+        config.write_text(json.dumps({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 2, "gradient_clipping": 0.1,
+                                      "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "zero_optimization": zero,
+                                      "comm": {"type": comm}}))
+        metrics.unlink(missing_ok=True)
         done = start(BUILD / "bin/gpt2", "--deepspeed_config", config, "--layers", 2, "--width", 32, "--heads", 2, "--seq-len", 32,
-                     "--positions", 32, "--steps", 4, "--metrics", metrics, "--threads", 1)
+                     "--positions", 32, "--steps", steps, "--metrics", metrics, "--threads", 1, "--generate", 0, *more)
         self.assertEqual(done.returncode, 0, done.stdout)
         rows = [json.loads(line) for line in metrics.read_text().splitlines()]
-        return [(row["loss"], row["grad_norm"]) for row in rows if "loss" in row]
+        found = [(row["loss"], row["grad_norm"]) for row in rows if "loss" in row]
+        self.assertEqual(len(found), steps)
+        return found
+
+    def assert_near(self, found, expected):
+        for (loss, norm), (wanted, wanted_norm) in zip(found, expected, strict=True):
+            self.assertAlmostEqual(loss, wanted, delta=1e-6 * wanted)
+            self.assertAlmostEqual(norm, wanted_norm, delta=1e-5 * wanted_norm)
+
+    def over_gloo(self, ranks):
+        return lambda *command: subprocess.run([BUILD / "bin/gannet", "run", "--num_procs", str(ranks), *map(str, command)], text=True,
+                                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=240)
 
     def test_it_trains_as_gloo_does(self):
-        cases = [(2, 0), (3, 1), (2, 2), (2, 3)] if not FULL else [(ranks, stage) for ranks in (2, 3, 4) for stage in (0, 1, 2, 3)]
-        for ranks, stage in cases:
-            expected = self.losses(lambda *command: subprocess.run([BUILD / "bin/gannet", "run", "--num_procs", str(ranks),
-                                                                    *map(str, command)], text=True, stdout=subprocess.PIPE,
-                                                                   stderr=subprocess.STDOUT, timeout=240), "gloo", stage, f"gloo{ranks}{stage}")
-            self.assertEqual(len(expected), 4)
+        cpu, pipeline = {"device": "cpu"}, ("--pipeline", 2)
+        cases = [(2, {"stage": 0}, ()), (3, {"stage": 1}, ()), (2, {"stage": 2, "offload_optimizer": cpu}, ()),
+                 (2, {"stage": 3, "offload_param": cpu, "offload_optimizer": cpu}, ()), (4, {"stage": 1}, pipeline)]
+        if FULL:
+            cases = [(ranks, {"stage": stage, **offload}, ()) for ranks in (2, 3, 4) for stage in (0, 1, 2, 3)
+                     for offload in ({}, {"offload_optimizer": cpu}) if stage > 0 or not offload]
+            cases += [(ranks, {"stage": stage}, pipeline) for ranks in (2, 4) for stage in (0, 1, 2)]
+        for ranks, zero, more in cases:
+            expected = self.losses(self.over_gloo(ranks), "gloo", zero, *more)
             for library in LIBRARIES:
-                with self.subTest(library=library, ranks=ranks, stage=stage):
-                    found = self.losses(lambda *command: launched(library, ranks, *command), "mpi", stage, f"{library}{ranks}{stage}")
-                    self.assertEqual(len(found), 4)
-                    for (loss, norm), (wanted, wanted_norm) in zip(found, expected):
-                        self.assertAlmostEqual(loss, wanted, delta=1e-6 * wanted)
-                        self.assertAlmostEqual(norm, wanted_norm, delta=1e-5 * wanted_norm)
+                with self.subTest(library=library, ranks=ranks, zero=zero, more=more):
+                    self.assert_near(self.losses(lambda *command: launched(library, ranks, *command), "mpi", zero, *more), expected)
+
+    def test_a_checkpoint_resumes(self):
+        for stage in (0, 1, 2, 3) if FULL else (2,):
+            expected = self.losses(self.over_gloo(2), "gloo", {"stage": stage})
+            for library in LIBRARIES:
+                with self.subTest(library=library, stage=stage):
+                    start, saved = lambda *command: launched(library, 2, *command), self.folder / f"{library}{stage}"
+                    self.losses(start, "mpi", {"stage": stage}, "--save-checkpoint", saved, steps=2)
+                    self.assert_near(self.losses(start, "mpi", {"stage": stage}, "--load-checkpoint", saved, steps=2), expected[2:])
 
     def test_the_kit_passes(self):
         for library in LIBRARIES:

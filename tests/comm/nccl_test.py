@@ -38,8 +38,8 @@ class Nccl(unittest.TestCase):
     def environment(self, fault="", delay_us=0, **more):
         return dict(os.environ, GANNET_PLUGIN_PATH=str(PLUGIN.parent), NCCL_DOUBLE=f"{fault};delay_us={delay_us}", **more)
 
-    def run_gpt2(self, ranks, comm, zero, *more, delay_us=0):
-        return subprocess.run([BUILD / "bin/gannet", "run", "--num_procs", str(ranks), *self.program(comm, zero, *more)], text=True,
+    def run_gpt2(self, ranks, comm, zero, *more, delay_us=0, steps=4):
+        return subprocess.run([BUILD / "bin/gannet", "run", "--num_procs", str(ranks), *self.program(comm, zero, *more, steps=steps)], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=240, env=self.environment(delay_us=delay_us))
 
     def run_apart(self, ranks, zero, fault, steps=1000):
@@ -93,6 +93,14 @@ class Nccl(unittest.TestCase):
                 expected = self.losses(ranks, "checked", {**small, **zero})
                 self.assertEqual(len(expected), 4)
                 self.assertEqual(self.losses(ranks, "nccl", {**small, **zero}, delay_us=2000), expected)
+
+    def test_a_checkpoint_resumes(self):
+        for ranks, stage in [(ranks, stage) for ranks in (2, 3, 4) for stage in (0, 1, 2, 3)] if FULL else [(2, 2)]:
+            with self.subTest(ranks=ranks, stage=stage):
+                zero, saved = {"stage": stage}, self.folder / f"saved{ranks}{stage}"
+                expected = self.losses(ranks, "nccl", zero)
+                self.losses(ranks, "nccl", zero, "--save-checkpoint", saved, steps=2)
+                self.assertEqual(self.losses(ranks, "nccl", zero, "--load-checkpoint", saved, steps=2), expected[2:])
 
     def test_pipelines_train_as_over_the_devices_own_comm(self):
         for ranks, stages in ((2, 2), (4, 2)) if FULL else ((4, 2),):

@@ -197,7 +197,7 @@ TEST(Resolve, EveryAutoThatNothingResolvesIsListedInOneError) {
         R"({"train_batch_size": "auto", "optimizer": {"type": "auto", "params": {"lr": "auto"}}, "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": "auto"}}})");
   });
   for (const char* path :
-       {"/train_batch_size (t.json:1:2)", "/optimizer/type", "/optimizer/params/lr", "/scheduler/params/warmup_max_lr"})
+       {"train_batch_size (t.json:1:2)", "optimizer.type", "optimizer.params.lr", "scheduler.params.warmup_max_lr"})
     EXPECT_THAT(error.message(), HasSubstr(path));
   EXPECT_THAT(error.message(), testing::Not(HasSubstr("micro")));
 }
@@ -259,11 +259,11 @@ TEST(Resolve, KeysWithoutEffectAreSaidOnceForEachReason) {
           .notices;
   EXPECT_THAT(
       notices,
-      ElementsAre("no effect: /zero_optimization/overlap_comm (buckets are always reduced during backward)",
-                  "no effect: /zero_optimization/offload_optimizer/device, /zero_optimization/offload_optimizer/buffer_count "
+      ElementsAre("no effect: zero_optimization.overlap_comm (buckets are always reduced during backward)",
+                  "no effect: zero_optimization.offload_optimizer.device, zero_optimization.offload_optimizer.buffer_count "
                   "(it acts at ZeRO stage 1 and above)",
-                  HasSubstr("/aio/queue_depth"), HasSubstr("/disable_allgather"),
-                  "no effect: /fp16/loss_scale, /fp16/auto_cast (/fp16/enabled is not set)"));
+                  HasSubstr("aio.queue_depth"), HasSubstr("disable_allgather"),
+                  "no effect: fp16.loss_scale, fp16.auto_cast (fp16.enabled is not set)"));
 }
 
 TEST(Resolve, WhereZeroPutsThingsReachesTheSettings) {
@@ -288,7 +288,7 @@ TEST(Resolve, KeysThatActElsewhereSaySo) {
               Contains(HasSubstr("stage3_prefetch_bucket_size (it acts at ZeRO stage 3)")));
   EXPECT_THAT(with(R"("zero_optimization": {"stage": 3, "stage3_prefetch_bucket_size": 7})").notices, testing::IsEmpty());
   EXPECT_THAT(with(R"("zero_optimization": {"stage": 1}, "aio": {"queue_depth": 32})").notices,
-              Contains(HasSubstr("/aio/queue_depth (it belongs to the nvme offload of ZeRO)")));
+              Contains(HasSubstr("aio.queue_depth (it belongs to the nvme offload of ZeRO)")));
   EXPECT_THAT(with(R"("zero_optimization": {"stage": 2, "zero_quantized_weights": true})").notices,
               Contains(HasSubstr("it acts at ZeRO stage 3")));
 }
@@ -313,14 +313,14 @@ TEST(Resolve, WhatZeroDoesNotDoSaysSo) {
 
 TEST(Resolve, TheLossScalesRulesHoldOnlyWhereTheyMatter) {
   EXPECT_THAT(refusal(R"("fp16": {"enabled": true, "loss_scale_window": 0})").message(),
-              HasSubstr("/fp16/loss_scale_window must be above 0 with a dynamic loss scale"));
+              HasSubstr("fp16.loss_scale_window must be above 0 with a dynamic loss scale"));
   EXPECT_THAT(refusal(R"("fp16": {"enabled": true, "min_loss_scale": -1})").message(),
-              HasSubstr("/fp16/min_loss_scale must be above 0"));
+              HasSubstr("fp16.min_loss_scale must be above 0"));
   EXPECT_NO_THROW(with(R"("fp16": {"enabled": true, "loss_scale": 128, "loss_scale_window": 0, "min_loss_scale": 0})"));
   EXPECT_NO_THROW(with(R"("fp16": {"enabled": false, "loss_scale_window": -5})"));
   for (const char* hysteresis : {"0", "-2"})  // the scale would never fall
     EXPECT_THAT(refusal(std::string(R"("fp16": {"enabled": true, "hysteresis": )") + hysteresis + "}").message(),
-                HasSubstr("/fp16/hysteresis must be above 0 with a dynamic loss scale"));
+                HasSubstr("fp16.hysteresis must be above 0 with a dynamic loss scale"));
   EXPECT_NO_THROW(with(R"("fp16": {"enabled": true, "loss_scale": 128, "hysteresis": 0})"));
   EXPECT_NO_THROW(with(R"("fp16": {"enabled": false, "hysteresis": 0})"));
   EXPECT_NO_THROW(with(R"("fp16": {"enabled": true, "initial_scale_power": -3, "hysteresis": 1})"));
@@ -335,7 +335,7 @@ TEST(Resolve, GradientsAreAddedUpInTheModelsTypeOrInFp32) {
 }
 
 TEST(Resolve, ABlockWithoutATypeIsAnErrorAndAnEmptyOneIsNone) {
-  EXPECT_EQ(refusal(R"("scheduler": {"params": {"a": 1}})").message(), "t.json:1:25: /scheduler has params and no type");
+  EXPECT_EQ(refusal(R"("scheduler": {"params": {"a": 1}})").message(), "t.json:1:25: scheduler has params and no type");
   EXPECT_EQ(with(R"("optimizer": {}, "scheduler": {"type": null, "params": {}})").settings.optimizer.type, "");
 }
 

@@ -75,7 +75,7 @@ TEST(ParamGroups, APatternThatMatchesNothingIsNamedWithANearOne) {
   };
   EXPECT_THAT(
       message(R"({"match": "*.bias", "weight_decay": 0}, {"match": ["second.*", "*.wieght"]})"),
-      AllOf(HasSubstr(":2:115: /optimizer/param_groups/1/match: pattern '*.wieght' matches no parameter of the model; did you "
+      AllOf(HasSubstr(":2:115: optimizer.param_groups.1.match: pattern '*.wieght' matches no parameter of the model; did you "
                       "mean '*.weight'?"),
             HasSubstr("the model's 4 names begin with first.weight, first.bias, second.weight, second.bias")));
   EXPECT_THAT(message(R"({"match": "*.bias"}, {"match": "first.bias"})"),
@@ -99,7 +99,7 @@ TEST(ParamGroups, AMistakeInThePatternsOfTheProgramIsNamed) {
   EXPECT_THAT(error({{.overrides = Dict{{"weight_dekay", 0}}, .match = {"*.bias"}}}).what(),
               HasSubstr("model_parameters, group '*.bias': optimizer plugin AdamW has no parameter 'weight_dekay'"));
   EXPECT_THAT(error({{.match = {"*.bias"}}}, config_of({Dict{{"match", "first.*"}}})).what(),
-              HasSubstr("/optimizer/param_groups makes a parameter group, and the program gave initialize one of its own "
+              HasSubstr("optimizer.param_groups makes a parameter group, and the program gave initialize one of its own "
                         "(InitializeOptions::model_parameters)"));
   const auto own = error_of([&] {
     initialize(net, {.config = config_of({Dict{{"match", "first.*"}}}),

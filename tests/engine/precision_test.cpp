@@ -55,7 +55,7 @@ TEST(Precision, AnInputOfAnotherDtypeIntoANormalizationNamesTheSectionToo) {
     engine->forward(torch::ones({4, 8}));
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("mixed dtype"), HasSubstr("/bf16/enabled = true (code)")));
+    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("mixed dtype"), HasSubstr("bf16.enabled = true (code)")));
   }
 }
 
@@ -106,7 +106,7 @@ TEST(Precision, AnLstmsInputOfAnotherDtypeNamesTheSectionToo) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kMismatch);
     EXPECT_THAT(error.what(),
-                testing::AllOf(HasSubstr("LSTM"), HasSubstr("/bf16/enabled = true (code)"), HasSubstr("x.to(at::kBFloat16)")));
+                testing::AllOf(HasSubstr("LSTM"), HasSubstr("bf16.enabled = true (code)"), HasSubstr("x.to(at::kBFloat16)")));
   }
   engine->backward(engine->forward(x.to(at::kBFloat16)));
   EXPECT_TRUE(engine->step().applied);

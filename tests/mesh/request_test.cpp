@@ -24,12 +24,12 @@ TEST(RequestedMesh, data_is_what_the_other_axes_leave) {
         const auto world = static_cast<uint32_t>(pipe * tensor * data);
         Degrees mesh = {{"tensor", tensor, "t"}, {"pipe", pipe, "p"}};
         EXPECT_EQ(requested_mesh(mesh, {}, world), expected);
-        EXPECT_EQ(requested_mesh(mesh, {{"pipe", pipe, "/pipeline/stages"}}, world), expected);
+        EXPECT_EQ(requested_mesh(mesh, {{"pipe", pipe, "pipeline.stages"}}, world), expected);
         mesh.push_back({"data", data, "d"});
         EXPECT_EQ(requested_mesh(mesh, {}, world), expected);
       }
   EXPECT_EQ(requested_mesh({{"model", 2, "m"}}, {}, 4).text(), "pipe 1 x data 2 x tensor 2");
-  EXPECT_EQ(requested_mesh({}, {{"pipe", 2, "/pipeline/stages"}}, 4).text(), "pipe 2 x data 2 x tensor 1");
+  EXPECT_EQ(requested_mesh({}, {{"pipe", 2, "pipeline.stages"}}, 4).text(), "pipe 2 x data 2 x tensor 1");
 }
 
 TEST(RequestedMesh, experts_refine_data) {
@@ -42,8 +42,8 @@ TEST(RequestedMesh, experts_refine_data) {
   const auto refused = [](const Degrees& degrees, const Degrees& elsewhere) {
     return error_of(ErrorCode::kConfig, [&] { requested_mesh(degrees, elsewhere, 4); });
   };
-  EXPECT_THAT(refused({{"expert", 3, "/gannet/mesh/expert"}}, {}),
-              AllOf(HasSubstr("/gannet/mesh/expert"), HasSubstr("3 ranks along the axis 'expert' do not divide the 4"),
+  EXPECT_THAT(refused({{"expert", 3, "gannet.mesh.expert"}}, {}),
+              AllOf(HasSubstr("gannet.mesh.expert"), HasSubstr("3 ranks along the axis 'expert' do not divide the 4"),
                     HasSubstr("give a divisor")));
   EXPECT_THAT(refused({{"expert", 8, "e"}}, {}), HasSubstr("do not divide the 4"));
   EXPECT_THAT(refused({{"expert", 0, "e"}}, {}), HasSubstr("cannot have 0 ranks"));
@@ -56,8 +56,8 @@ TEST(RequestedMesh, what_cannot_be_is_refused_with_its_places) {
     return error_of(ErrorCode::kConfig, [&] { requested_mesh(mesh, elsewhere, world); });
   };
   EXPECT_THAT(
-      refused({{"pipe", 3, "/gannet/mesh/pipe"}}, {}, 4),
-      HasSubstr("/gannet/mesh/pipe: a mesh of pipe 3 does not multiply to the 4 ranks of this run, whatever the size of the "
+      refused({{"pipe", 3, "gannet.mesh.pipe"}}, {}, 4),
+      HasSubstr("gannet.mesh.pipe: a mesh of pipe 3 does not multiply to the 4 ranks of this run, whatever the size of the "
                 "axis data"));
   EXPECT_THAT(refused({{"pipe", 2, "c.json:3:5"}, {"data", 3, "c.json:4:5"}}, {}, 4),
               AllOf(HasSubstr("c.json:3:5, c.json:4:5: a mesh of pipe 2 x data 3 does not multiply to the 4 ranks of this run"),
@@ -68,15 +68,15 @@ TEST(RequestedMesh, what_cannot_be_is_refused_with_its_places) {
   EXPECT_THAT(refused({{"pipe", int64_t{1} << 62, "p"}, {"tensor", 4, "t"}}, {}, 4),
               HasSubstr("does not multiply to the 4 ranks"));
   EXPECT_THAT(refused({{"pipe", 2, "p"}, {"pipe", 2, "q"}}, {}, 4), HasSubstr("q: the axis 'pipe' has a degree already, at p"));
-  EXPECT_THAT(refused({{"tensor", 2, "/gannet/mesh/tensor"}, {"model", 2, "/gannet/mesh/model"}}, {}, 4),
-              HasSubstr("/gannet/mesh/model: the axis 'model' has a degree already, at /gannet/mesh/tensor"));
+  EXPECT_THAT(refused({{"tensor", 2, "gannet.mesh.tensor"}, {"model", 2, "gannet.mesh.model"}}, {}, 4),
+              HasSubstr("gannet.mesh.model: the axis 'model' has a degree already, at gannet.mesh.tensor"));
   EXPECT_THAT(refused({{"pipes", 2, "p"}}, {}, 4),
               AllOf(HasSubstr("p: a mesh has no axis 'pipes'; did you mean 'pipe'?"), HasSubstr("pipe, data, tensor")));
   EXPECT_THAT(refused({{"pipe", 0, "p"}}, {}, 4), HasSubstr("p: the axis 'pipe' cannot have 0 ranks"));
-  EXPECT_THAT(refused({{"pipe", 2, "/gannet/mesh/pipe"}}, {{"pipe", 4, "/pipeline/stages"}}, 4),
-              HasSubstr("/gannet/mesh/pipe asks for 2 ranks along the axis 'pipe', /pipeline/stages for 4"));
-  EXPECT_THAT(refused({}, {{"pipe", 2, "/pipeline/stages"}, {"pipe", 4, "the program's num_stages"}}, 4),
-              HasSubstr("/pipeline/stages asks for 2 ranks along the axis 'pipe', the program's num_stages for 4"));
+  EXPECT_THAT(refused({{"pipe", 2, "gannet.mesh.pipe"}}, {{"pipe", 4, "pipeline.stages"}}, 4),
+              HasSubstr("gannet.mesh.pipe asks for 2 ranks along the axis 'pipe', pipeline.stages for 4"));
+  EXPECT_THAT(refused({}, {{"pipe", 2, "pipeline.stages"}, {"pipe", 4, "the program's num_stages"}}, 4),
+              HasSubstr("pipeline.stages asks for 2 ranks along the axis 'pipe', the program's num_stages for 4"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The kernels beside their rules on plain numbers (core/nn/rule.h).
+// The kernels beside their rules on plain numbers (nn/rule.h).
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 

@@ -13,7 +13,7 @@
 namespace gannet::test {
 
 namespace rule {
-// Plain numbers for core/nn/rule.h.
+// Plain numbers for nn/rule.h.
 #define GANNET_DEVICE inline
 using std::abs;
 using std::exp;

@@ -24,10 +24,12 @@ namespace {
 
 struct ConfigCommandArguments {
   std::string file;
-  int64_t world_size = 0;  // 0: taken from the environment or the batch sizes
+  std::vector<std::string> files;  // for `check`
+  int64_t world_size = 0;          // 0: taken from the environment or the batch sizes
   std::vector<std::string> assignments;
   bool as_json = false, no_plugins = false;
   std::string arguments_file, model_file;  // for `resolve`: the files that fill "auto" values
+  int64_t updates = 0;                     // of the run; 0: not given
   std::string section;
   bool all_keys = false;
 };
@@ -42,25 +44,40 @@ doctor::ConfigCheckOptions check_options(const ConfigCommandArguments& options) 
   return {.world_size = options.world_size, .with_plugins = !options.no_plugins, .overrides = overrides(options)};
 }
 
-void check(const ConfigCommandArguments& options) {
-  const doctor::ConfigCheck found = doctor::check_config(options.file, check_options(options));
+// Prints the mistakes of `file`, and returns the exit code: 0 without mistakes, 71 (kPluginFault's) if plugins cause all of
+// them and the file is not at fault, else 2.
+int print_mistakes(const std::string& file, const doctor::ConfigCheck& found) {
+  if (found.mistakes.empty()) return 0;
+  for (const Error& mistake : found.mistakes) std::cerr << "gannet: " << mistake.what() << '\n';
+  if (found.mistakes.size() > 1 || found.is_partial)
+    std::cerr << "gannet: " << file << " has " << found.mistakes.size() << (found.mistakes.size() == 1 ? " mistake" : " mistakes")
+              << (found.is_partial ? "; whether its values fit together is not checked until the keys are right" : "") << '\n';
+  const bool is_plugins = std::all_of(found.mistakes.begin(), found.mistakes.end(),
+                                      [](const Error& mistake) { return mistake.code() == ErrorCode::kPluginFault; });
+  return is_plugins ? found.mistakes.front().exit_code() : 2;
+}
+
+int check(const std::string& file, const ConfigCommandArguments& options) try {
+  const doctor::ConfigCheck found = doctor::check_config(file, check_options(options));
   if (found.mistakes.empty()) {
-    std::cout << options.file << ": ok";
+    std::cout << file << ": ok";
     if (found.world_size > 1) std::cout << " for " << found.world_size << " processes";
     std::cout << '\n';
   }
   for (const auto& notice : found.notices) std::cout << "  " << notice << '\n';
   std::cout.flush();
-  if (found.mistakes.empty()) return;
-  for (const Error& mistake : found.mistakes) std::cerr << "gannet: " << mistake.what() << '\n';
-  if (found.mistakes.size() > 1 || found.is_partial)
-    std::cerr << "gannet: " << options.file << " has " << found.mistakes.size()
-              << (found.mistakes.size() == 1 ? " mistake" : " mistakes")
-              << (found.is_partial ? "; whether its values fit together is not checked until the keys are right" : "") << '\n';
-  // If plugins cause all mistakes, the file is not at fault.
-  const bool is_plugins = std::all_of(found.mistakes.begin(), found.mistakes.end(),
-                                      [](const Error& mistake) { return mistake.code() == ErrorCode::kPluginFault; });
-  throw CLI::RuntimeError(is_plugins ? found.mistakes.front().exit_code() : 2);
+  return print_mistakes(file, found);
+} catch (const Error& error) {
+  if (options.files.size() == 1) throw;
+  std::cerr << "gannet: " << error.what() << '\n';
+  return error.exit_code();
+}
+
+void check(const ConfigCommandArguments& options) {
+  int code = 0;  // of the first file with mistakes of its own, else of the first plugin at fault
+  for (const std::string& file : options.files)
+    if (const int one = check(file == "-" ? "/dev/stdin" : file, options); code == 0 || (code != 2 && one == 2)) code = one;
+  if (code != 0) throw CLI::RuntimeError(code);
 }
 
 // Shows "auto" for a value that is known only once the run has its data.
@@ -70,7 +87,7 @@ void print_json(const config::ResolvedConfig& resolved) {
   std::cout << "{";
   const char* separator = "\n";
   for (const auto& line : resolved.effective) {
-    std::cout << separator << "  " << Value(line.path).to_json() << ": "
+    std::cout << separator << "  " << Value(config::dotted(line.path)).to_json() << ": "
               << Value(Dict{{"value", shown(line)}, {"origin", line.origin}}).to_json();
     separator = ",\n";
   }
@@ -81,8 +98,10 @@ void print_json(const config::ResolvedConfig& resolved) {
 std::shared_ptr<const config::Document> filled(const ConfigCommandArguments& options,
                                                std::shared_ptr<const config::Document> document) {
   if (options.arguments_file.empty()) {
-    if (options.model_file.empty()) return document;
-    throw Error(ErrorCode::kArgument, "--model-config fills \"auto\" values together with --arguments alone",
+    if (options.model_file.empty() && options.updates == 0) return document;
+    throw Error(ErrorCode::kArgument,
+                formatted("{} fills \"auto\" values together with --arguments alone",
+                          options.model_file.empty() ? "--updates" : "--model-config"),
                 "add --arguments FILE; {} in it stands for every default");
   }
   AutoFacts facts{.world_size = std::max<int64_t>(options.world_size, 1)};
@@ -97,7 +116,8 @@ std::shared_ptr<const config::Document> filled(const ConfigCommandArguments& opt
   Config config{std::move(document)};
   const GivenArguments given = given_training_arguments(options.arguments_file);
   for (const std::string& note : given.notes) std::cerr << "gannet: " << options.arguments_file << ": " << note << '\n';
-  facts.steps_are_known_later = true;
+  if (options.updates > 0) facts.num_training_steps = options.updates;
+  facts.steps_are_known_later = options.updates == 0;
   fill_auto(config, given.values, facts);
   for (const std::string& line : arguments_without_effect(config, given.values)) std::cerr << "gannet: " << line << '\n';
   return config.document();
@@ -111,6 +131,10 @@ void resolve(const ConfigCommandArguments& options) {
   const int64_t world = config::data_ranks(*document, ranks);
   const config::ResolvedConfig resolved = config::resolve(*document, world);
   for (const auto& notice : resolved.notices) std::cerr << "gannet: " << notice << '\n';
+  doctor::ConfigCheck found{.world_size = ranks};
+  if (!options.no_plugins) doctor::check_plugins(*document, resolved.settings, found);
+  for (const auto& notice : found.notices) std::cerr << "gannet: " << notice << '\n';
+  if (const int code = print_mistakes(options.file, found)) throw CLI::RuntimeError(code);
   if (options.as_json) return print_json(resolved);
   std::cout << "# world size " << world;
   if (world != ranks) std::cout << " (the ranks with data of their own, of " << ranks << " in the mesh)";
@@ -118,7 +142,7 @@ void resolve(const ConfigCommandArguments& options) {
   std::vector<std::string> heads;
   size_t width = 0;
   for (const auto& line : resolved.effective) {
-    heads.push_back(formatted("{} = {}", line.path, shown(line).to_json()));
+    heads.push_back(formatted("{} = {}", config::dotted(line.path), shown(line).to_json()));
     if (heads.back().size() <= 60) width = std::max(width, heads.back().size());
   }
   for (size_t i = 0; i < heads.size(); ++i)
@@ -126,13 +150,13 @@ void resolve(const ConfigCommandArguments& options) {
 }
 
 void print_key(const config::Key& key) {
-  std::cout << key.path << "\n    " << to_string(key.type);
+  std::cout << config::dotted(key.path) << "\n    " << to_string(key.type);
   if (!key.range.empty()) std::cout << ' ' << key.range;
   if (!key.is_section()) std::cout << ", default " << key.default_json;
   std::cout << " [" << (key.replaced_by.empty() ? "" : "deprecated, ") << to_string(key.status) << "]  " << key.meaning;
   if (!key.alias.empty()) std::cout << "; also named " << key.alias;
   if (!key.replaced_by.empty())
-    std::cout << "; write " << key.replaced_by;
+    std::cout << "; write " << config::dotted(key.replaced_by);
   else if (key.status == config::Status::kNoEffect && !key.note.empty())
     std::cout << " (" << key.note << ")";
   std::cout << '\n';
@@ -166,8 +190,9 @@ void add_config(CLI::App& app) {
 
   CLI::App* check_command = command->add_subcommand("check", "Check a config without running anything");
   CLI::App* resolve_command = command->add_subcommand("resolve", "Print every effective value and where it comes from");
+  check_command->add_option("FILE", options->files, "the configs; - reads the standard input")->required();
+  resolve_command->add_option("FILE", options->file, "the config")->required();
   for (CLI::App* reader : {check_command, resolve_command}) {
-    reader->add_option("FILE", options->file, "the config")->required();
     reader
         ->add_option("--world-size", options->world_size,
                      "number of processes (default: WORLD_SIZE, or what the batch sizes imply)")
@@ -176,14 +201,19 @@ void add_config(CLI::App& app) {
     reader->add_option("--set", options->assignments, "override a value of the file; may be given more than once")
         ->type_name("PATH=VALUE")
         ->allow_extra_args(false);
+    reader->add_flag("--no-plugins", options->no_plugins, "do not open plugins: check only the keys and their values");
   }
-  check_command->add_flag("--no-plugins", options->no_plugins, "do not open plugins: check only the keys and their values");
   resolve_command
       ->add_option("--arguments", options->arguments_file,
                    "training arguments under Hugging Face's names, a JSON or YAML file: they fill \"auto\"")
       ->type_name("FILE");
   resolve_command->add_option("--model-config", options->model_file, "the model's config.json: its hidden size fills \"auto\"")
       ->type_name("FILE");
+  resolve_command
+      ->add_option("--updates", options->updates,
+                   "updates of the run, which the schedule's \"auto\" values follow from (default: those of max_steps)")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
   resolve_command->add_flag("--json", options->as_json, "as one JSON object");
   check_command->callback([options] { check(*options); });
   resolve_command->callback([options] { resolve(*options); });

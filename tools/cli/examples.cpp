@@ -18,21 +18,26 @@ is reported, but is not a mistake.
 
 Examples:
   gannet config check ds_config.json
+  gannet config check configs/*.json
   gannet config check ds_config.json --world-size 8 --set zero_optimization.stage=3
 
 Exit code: 0 when the config is right, 2 when it is not, 71 when only a plugin that it names is at fault.)"},
-    {"gannet config resolve", R"(Examples:
+    {"gannet config resolve", R"(Refuses what `gannet config check` refuses, with its exit codes.
+
+Examples:
   gannet config resolve ds_config.json
+  gannet config resolve ds_config.json --arguments training_arguments.json --updates 5000
   gannet config resolve ds_config.json --set 'optimizer.params.betas=[0.9, 0.98]' --json
 
-Exit code: 0, or 2 when the config is not right.)"},
+Exit code: 0 when the config is right, 2 when it is not, 71 when only a plugin that it names is at fault.)"},
     {"gannet config keys", R"(Examples:
   gannet config keys zero_optimization
   gannet config keys --all
 
 Exit code: 0, or 2 when there is no such key.)"},
     {"gannet schedule", R"(Examples:
-  gannet schedule ds_config.json --steps 1000 > lr.csv
+  gannet schedule ds_config.json > lr.csv
+  gannet schedule ds_config.json --steps 1000
 
 Exit code: 0, or 2 when the config is not right.)"},
     {"gannet estimate", R"(Numbers of parameters are written 1.3B, 124M or 124439808, sizes 80GiB or 500MB.

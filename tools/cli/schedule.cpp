@@ -1,4 +1,4 @@
-// gannet schedule CONFIG --steps N: the learning rate of each step under the config's schedule, as
+// gannet schedule CONFIG [--steps N]: the learning rate of each step under the config's schedule, as
 // CSV.
 #include <gannet/config.h>
 #include <gannet/error.h>
@@ -23,7 +23,7 @@ namespace {
 
 struct ScheduleArguments {
   std::string config;
-  uint64_t steps = 0;
+  std::optional<uint64_t> steps;
   int64_t world_size = 0;  // 0: implied by the batch sizes
 };
 
@@ -60,12 +60,22 @@ std::vector<std::optional<double>> group_lrs(plugin::Registry& registry, const c
   return lrs;
 }
 
+// The number of updates that the config gives to the run, or to its schedule.
+uint64_t updates_of(const config::Settings& settings, const std::string& file) {
+  if (settings.total_steps > 0) return static_cast<uint64_t>(settings.total_steps);
+  const Value* total = settings.scheduler.params.find("total_num_steps");
+  if (total && total->is_int() && total->as_int() > 0) return static_cast<uint64_t>(total->as_int());
+  throw Error(ErrorCode::kArgument, formatted("{} does not say how many updates the run has", file),
+              "give --steps N, or set gannet.total_steps");
+}
+
 void print_schedule(const ScheduleArguments& arguments) {
   const Config config(arguments.config);
   const auto whole = with_batch_size(config.document());
   const config::Document& document = *whole;
   const int64_t ranks = arguments.world_size > 0 ? arguments.world_size : config::implied_ranks(document);
   const config::Settings settings = config::resolve(document, config::data_ranks(document, ranks)).settings;
+  const uint64_t steps = arguments.steps ? *arguments.steps : updates_of(settings, arguments.config);
   plugin::Registry registry(plugin_places(settings));
   const std::vector<std::optional<double>> base_lrs = group_lrs(registry, settings, document);
 
@@ -107,13 +117,12 @@ void print_schedule(const ScheduleArguments& arguments) {
                   "add an optimizer with params.lr, or the bounds to the scheduler's params");
     return value;
   };
-  const bool has_momentum =
-      arguments.steps > 0 && at(1, 0)[GANNET_ROLE_BETA1].has_value();  // a resumed schedule sets nothing at step 0
-  std::ostringstream rows;                                             // printed whole or, after an error, not at all
+  const bool has_momentum = steps > 0 && at(1, 0)[GANNET_ROLE_BETA1].has_value();  // a resumed schedule sets nothing at step 0
+  std::ostringstream rows;                                                         // printed whole or, after an error, not at all
   rows << (has_momentum ? "step,lr,momentum" : "step,lr");
   for (size_t g = 1; g < base_lrs.size(); ++g) rows << ",lr_" << g;  // one column for each of the config's parameter groups
   rows << '\n';
-  for (uint64_t step = 0; step < arguments.steps; ++step) {
+  for (uint64_t step = 0; step < steps; ++step) {
     const Scheduler::Values value = at(step, 0);
     const auto& momentum = value[GANNET_ROLE_BETA1];
     rows << step << ',' << Value(*value[GANNET_ROLE_LEARNING_RATE]).to_json();
@@ -133,7 +142,9 @@ void add_schedule(CLI::App& app) {
                                          "update uses, lr_1 the rate of the first group of "
                                          "optimizer.param_groups.");
   command->add_option("config", arguments->config, "ds_config.json")->required();
-  command->add_option("--steps", arguments->steps, "number of rows")->required();
+  command
+      ->add_option("--steps", arguments->steps, "number of rows (default: gannet.total_steps or the schedule's total_num_steps)")
+      ->type_name("N");
   command->add_option("--world-size", arguments->world_size, "number of ranks (default: what the batch sizes imply)")
       ->type_name("N")
       ->check(CLI::PositiveNumber);

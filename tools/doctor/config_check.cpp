@@ -237,6 +237,10 @@ int64_t world_size_of(const ConfigCheckOptions& options, const Document& documen
   return config::implied_ranks(document);
 }
 
+void check_plugins(const Document& document, const config::Settings& settings, ConfigCheck& found) {
+  PluginCheck(document, found, &settings).run();
+}
+
 ConfigCheck check_config(const std::string& file, const ConfigCheckOptions& options) {
   ConfigCheck check;
   std::shared_ptr<const Document> document = config::read_file(file, check.mistakes);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "config/document.h"
+#include "config/settings.h"
 
 namespace gannet::doctor {
 
@@ -31,6 +32,9 @@ struct ConfigCheck {
 
 // Throws if the config cannot be checked because there is no such file, or its text is not JSON.
 ConfigCheck check_config(const std::string& file, const ConfigCheckOptions& options);
+
+// The mistakes of the plugins that the document names, and of their params; `found` receives notices, too.
+void check_plugins(const config::Document& document, const config::Settings& settings, ConfigCheck& found);
 
 // The world size from the options, else from WORLD_SIZE, else implied by the batch sizes.
 int64_t world_size_of(const ConfigCheckOptions& options, const config::Document& document);

@@ -22,7 +22,6 @@
 #include "files/known_folder.h"
 #include "files/names.h"
 #include "files/weight_files.h"
-#include "generation/generation_config.h"
 #include "params/interception.h"
 #include "tensor/splits.h"
 #include "tensor/vector_math.h"
@@ -351,13 +350,17 @@ PretrainedReceipt Weights::load_into(torch::nn::Module& module, const Pretrained
 }
 
 void tell_generation_config(const std::string& folder, const PretrainedOptions& options) {
-  if (place_of(options).rank != 0) return;
-  const std::vector<std::string> keys = generation::keys_with_effect(folder);
+  const std::string path = formatted("{}/generation_config.json", folder);
+  if (place_of(options).rank != 0 || !files::kind_of(path).exists) return;
+  std::vector<std::string> keys;
+  const ModelConfig json = ModelConfig::read(path);
+  for (const auto& [key, value] : json.values().entries())
+    if (!value.is_null() && !key.starts_with("_") && key != "transformers_version") keys.push_back(key);
   if (!keys.empty())
     log_info(
-        formatted("{}/generation_config.json says {}: generate() takes what the program gives it, which is that file's by "
-                  "GenerateOptions::from_pretrained",
-                  folder, some_of(keys)));
+        formatted("{} says {}: generate() takes the options that the program gives it; GenerateOptions::from_pretrained reads "
+                  "them from that file",
+                  path, some_of(keys)));
 }
 
 }  // namespace detail

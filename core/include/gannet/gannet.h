@@ -20,7 +20,6 @@
 #include <gannet/error.h>
 #include <gannet/estimate.h>
 #include <gannet/folder.h>
-#include <gannet/generate.h>
 #include <gannet/initialize.h>
 #include <gannet/join.h>
 #include <gannet/layers.h>

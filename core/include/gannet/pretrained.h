@@ -112,8 +112,8 @@ class Weights {
   std::unique_ptr<Files> files_;
 };
 
-// Logs one line if the folder's generation_config.json would change generated texts, since
-// generate() uses only the options that the program passes.
+// Logs one line if the folder has a generation_config.json, since generate() uses only the options
+// that the program passes.
 void tell_generation_config(const std::string& folder, const PretrainedOptions& options);
 
 }  // namespace detail

@@ -4,7 +4,7 @@
 #include "interfaces/host.h"
 #include "interfaces/optimizer.h"
 #include "interfaces/scheduler.h"
-#include "support.h"
+#include "plugin/support.h"
 
 namespace gannet {
 namespace {

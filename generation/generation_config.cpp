@@ -1,5 +1,4 @@
-#include "generation/generation_config.h"
-
+#include <c10/util/StringUtil.h>
 #include <gannet/error.h>
 #include <gannet/generate.h>
 #include <gannet/log.h>
@@ -9,9 +8,6 @@
 #include <filesystem>
 #include <optional>
 #include <set>
-
-#include "base/format.h"
-#include "base/text.h"
 
 namespace gannet {
 namespace {
@@ -114,8 +110,8 @@ std::vector<int64_t> stop_tokens_of(const ModelConfig& json) {
   std::vector<int64_t> tokens;
   for (const Value& one : found->as_list()) {
     if (!one.is_int())
-      throw Error(ErrorCode::kConfig, formatted("{}: eos_token_id holds {}, {}; it must be an integer, or a list of them",
-                                                json.where(), printable(one.to_json().substr(0, 80)), one.type_name()));
+      throw Error(ErrorCode::kConfig, c10::str(json.where(), ": eos_token_id holds ", one.to_json().substr(0, 80), ", ",
+                                               one.type_name(), "; it must be an integer, or a list of them"));
     tokens.push_back(one.as_int());
   }
   return tokens;
@@ -126,7 +122,7 @@ std::vector<int64_t> stop_tokens_of(const ModelConfig& json) {
 GenerateOptions GenerateOptions::from_pretrained(const std::string& folder, std::vector<std::string>* not_taken) {
   const auto own = path_of(folder, kFile), of_model = path_of(folder, "config.json");
   if (!own && !of_model)
-    throw Error(ErrorCode::kNotFound, formatted("{} holds neither {} nor config.json", folder, kFile),
+    throw Error(ErrorCode::kNotFound, c10::str(folder, " holds neither ", kFile, " nor config.json"),
                 "name a folder as save_pretrained() of transformers writes it");
   const ModelConfig json = ModelConfig::read(own ? *own : *of_model);
   GenerateOptions options;
@@ -151,26 +147,10 @@ GenerateOptions GenerateOptions::from_pretrained(const std::string& folder, std:
 
   const std::vector<std::string> others = not_taken_of(folder, json, own.has_value());
   if (!others.empty())
-    log_warning(formatted("{}: generate() has no {}: texts differ from those of transformers, which heeds {}", json.where(),
-                          join(others, ", "), others.size() == 1 ? "it" : "them"));
+    log_warning(c10::str(json.where(), ": generate() has no ", c10::Join(", ", others),
+                         ": texts differ from those of transformers, which heeds ", others.size() == 1 ? "it" : "them"));
   if (not_taken) *not_taken = others;
   return options;
 }
 
-namespace generation {
-
-std::vector<std::string> keys_with_effect(const std::string& folder) {
-  std::vector<std::string> keys;
-  const auto path = path_of(folder, kFile);
-  if (!path) return keys;
-  const ModelConfig json = ModelConfig::read(*path);
-  for (const auto& [key, value] : json.values().entries())
-    if (!value.is_null() && key != "use_cache" && taken_keys().contains(key)) keys.push_back(key);
-  const std::vector<std::string> others = not_taken_of(folder, json, true);
-  for (const std::string& key : others)
-    if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
-  return keys;
-}
-
-}  // namespace generation
 }  // namespace gannet

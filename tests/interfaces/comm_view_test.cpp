@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "comm/raw_group.h"
-#include "support.h"
+#include "plugin/support.h"
 
 namespace gannet {
 namespace {

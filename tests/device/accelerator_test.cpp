@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "support.h"
+#include "plugin/support.h"
 
 namespace gannet {
 namespace {

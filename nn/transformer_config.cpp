@@ -1,13 +1,14 @@
+#include <c10/util/StringUtil.h>
 #include <gannet/error.h>
+#include <gannet/model_config.h>
 #include <gannet/nn/transformer_layer.h>
 
 #include <fstream>
 #include <iterator>
 #include <variant>
 
-#include "base/format.h"
-#include "base/text.h"
-#include "config/parse.h"
+#include "common/json.h"
+#include "common/nearest.h"
 
 namespace gannet::nn {
 namespace {
@@ -43,13 +44,20 @@ const Key kLayerKeys[] = {
     {"layer_id", &Config::layer_id},
 };
 
+// The text may be of any file: control characters are escaped.
+std::string in_quotes(const std::string& text) {
+  std::string quoted = Value(text).to_json();
+  quoted.front() = quoted.back() = '\'';
+  return quoted;
+}
+
 [[noreturn]] void refuse(const std::string& key, const std::string& found, const std::string& next_step) {
-  throw Error(ErrorCode::kConfig, formatted("transformer layer: {} is {}", key, found), next_step);
+  throw Error(ErrorCode::kConfig, c10::str("transformer layer: ", key, " is ", found), next_step);
 }
 
 void set(Config& config, const Key& key, const Value& value) {
   const auto take = [&](bool fits, const char* wanted) {
-    if (!fits) refuse(key.name, formatted("{} ({})", value.to_json(), value.type_name()), formatted("give {}", wanted));
+    if (!fits) refuse(key.name, c10::str(value.to_json(), " (", value.type_name(), ")"), c10::str("give ", wanted));
   };
   if (const auto* integer = std::get_if<int64_t Config::*>(&key.member)) {
     take(value.is_int(), "an integer");
@@ -106,7 +114,7 @@ Config Config::from_dict(const Dict& dictionary) {
     }
     if (!found)
       throw Error(ErrorCode::kConfig,
-                  formatted("transformer layer: unknown key {}{}", in_quotes(printable(name)), did_you_mean(name, names)));
+                  c10::str("transformer layer: unknown key ", in_quotes(name), common::did_you_mean(name, names)));
     set(config, *found, value);
   }
   config.check();
@@ -117,8 +125,8 @@ Config Config::from_json_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
   if (file && (bytes.starts_with("\xFF\xFE") || bytes.starts_with("\xFE\xFF")))
-    return from_dict(config::parse_text(from_utf16(bytes, bytes[0] == '\xFF'), path).root);
-  return from_dict(config::parse_file(path).root);
+    return from_dict(common::parse_json(from_utf16(bytes, bytes[0] == '\xFF'), path).as_dict());
+  return from_dict(ModelConfig::read(path).values());
 }
 
 void Config::check() const {
@@ -128,22 +136,22 @@ void Config::check() const {
   positive("hidden_size", hidden_size);
   positive("heads", heads);
   if (hidden_size % heads != 0)
-    refuse("heads", formatted("{}, which does not divide hidden_size {}", heads, hidden_size), "give a divisor of hidden_size");
+    refuse("heads", c10::str(heads, ", which does not divide hidden_size ", hidden_size), "give a divisor of hidden_size");
   if (intermediate_size != -1) positive("intermediate_size", intermediate_size);
   if (batch_size != -1) positive("batch_size", batch_size);
   const auto ratio = [](const char* key, double value) {
-    if (value != -1 && !(value >= 0 && value < 1)) refuse(key, short_number(value), "give a ratio from 0 to below 1");
+    if (value != -1 && !(value >= 0 && value < 1)) refuse(key, c10::str(value), "give a ratio from 0 to below 1");
   };
   ratio("attn_dropout_ratio", attn_dropout_ratio);
   ratio("hidden_dropout_ratio", hidden_dropout_ratio);
   if (initializer_range != -1 && !(initializer_range >= 0 && initializer_range < 1e6))
-    refuse("initializer_range", short_number(initializer_range), "give a standard deviation, as 0.02");
+    refuse("initializer_range", c10::str(initializer_range), "give a standard deviation, as 0.02");
   if (!(layer_norm_eps >= 0 && layer_norm_eps < 1))
-    refuse("layer_norm_eps", short_number(layer_norm_eps), "give a number such as 1e-12");
+    refuse("layer_norm_eps", c10::str(layer_norm_eps), "give a number such as 1e-12");
   if (num_hidden_layers != -1) positive("num_hidden_layers", num_hidden_layers);
   if (adjust_init_range && local_rank == 0 && num_hidden_layers < 1)
     refuse("num_hidden_layers", std::to_string(num_hidden_layers), "adjust_init_range divides by it: give the model's layers");
-  if (gelu != "erf" && gelu != "tanh") refuse("gelu", in_quotes(printable(gelu)), "give 'erf' or 'tanh'");
+  if (gelu != "erf" && gelu != "tanh") refuse("gelu", in_quotes(gelu), "give 'erf' or 'tanh'");
   if (layer_id < 0 || layer_id >= int64_t{1} << 30)
     refuse("layer_id", std::to_string(layer_id), "give the layer's place, from 0");
 }

@@ -1,5 +1,6 @@
 #include "nn/attention.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/addmm_cpu_dispatch.h>
 #include <ATen/ops/empty.h>
@@ -9,8 +10,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-
-#include "base/parallel.h"
 
 namespace gannet::nn {
 namespace {
@@ -83,9 +82,7 @@ ScoreTile<T> tile_of(const AttentionShape<T>& shape, const at::Tensor& mask, int
 // case runs like all others.
 template <class Body>
 void over_items(int64_t count, const Body& body) {
-  parallel_for(0, static_cast<uint64_t>(std::max<int64_t>(count, 2)), 1, [&](uint64_t first, uint64_t last) {
-    body(static_cast<int64_t>(first), std::min(static_cast<int64_t>(last), count));
-  });
+  at::parallel_for(0, std::max<int64_t>(count, 2), 1, [&](int64_t first, int64_t last) { body(first, std::min(last, count)); });
 }
 
 template <class T>

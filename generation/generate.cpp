@@ -7,6 +7,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/StringUtil.h>
 #include <gannet/error.h>
 #include <gannet/generate.h>
 #include <torch/nn/module.h>
@@ -14,7 +15,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/format.h"
 #include "generation/adjustment.h"
 #include "generation/beams.h"
 #include "generation/next_token.h"
@@ -119,7 +119,7 @@ void require_finite(const at::Tensor& logits, const std::vector<bool>& has_ended
     const int64_t prompt = row / rows_of_prompt;
     if (std::isfinite(value) || has_ended[static_cast<size_t>(prompt)]) continue;
     throw Error(ErrorCode::kNonFinite,
-                formatted("generate: the largest of the model's logits is {} for token {} after prompt {}", value, step, prompt),
+                c10::str("generate: the largest of the model's logits is ", value, " for token ", step, " after prompt ", prompt),
                 "look for NaN in the weights, or for an overflow of a 16-bit model: fp16 ends at 65504, bf16 and fp32 do not");
   }
 }
@@ -145,11 +145,11 @@ at::Tensor adjusted(const at::Tensor& values, const generation::Adjustment& adju
       has_token[prompt] = std::any_of(row_values, row_values + vocabulary, [](float value) { return std::isfinite(value); });
   }
   if (const auto none = std::find(has_token.begin(), has_token.end(), false); none != has_token.end())
-    throw Error(ErrorCode::kArgument,
-                formatted("generate: no token may follow prompt {} any more: each one of the vocabulary's {} is kept out by "
-                          "no_repeat_ngram_size, min_length or min_new_tokens",
-                          none - has_token.begin(), vocabulary),
-                "raise no_repeat_ngram_size, or ask for a shorter text");
+    throw Error(
+        ErrorCode::kArgument,
+        c10::str("generate: no token may follow prompt ", none - has_token.begin(), " any more: each one of the vocabulary's ",
+                 vocabulary, " is kept out by no_repeat_ngram_size, min_length or min_new_tokens"),
+        "raise no_repeat_ngram_size, or ask for a shorter text");
   return changed;
 }
 

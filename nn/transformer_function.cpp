@@ -5,12 +5,12 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/StringUtil.h>
 #include <gannet/error.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
 
-#include "base/format.h"
 #include "nn/layer_math.h"
 #include "nn/transformer_operators.h"
 
@@ -40,8 +40,8 @@ void check_invertible(const at::Tensor& gamma, const at::Tensor& beta, const cha
     const T size = std::abs(g[i]);
     if (size >= T(1e-6) && size * 256 >= std::abs(b[i])) continue;
     throw Error(ErrorCode::kUnsupported,
-                formatted("normalize_invertible: {}[{}] is {}, too small to find a norm's input from its output (bias {})", name,
-                          i, static_cast<double>(g[i]), static_cast<double>(b[i])),
+                c10::str("normalize_invertible: ", name, "[", i, "] is ", static_cast<double>(g[i]),
+                         ", too small to find a norm's input from its output (bias ", static_cast<double>(b[i]), ")"),
                 "set normalize_invertible to false for this layer");
   }
 }

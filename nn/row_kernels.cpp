@@ -1,8 +1,10 @@
 // Kernels for GELU, layer norm, bias, dropout and residual, which work row by row.
+#include <ATen/Parallel.h>
+
 #include <algorithm>
+#include <utility>
 #include <vector>
 
-#include "base/parallel.h"
 #include "nn/rows.h"
 
 // Highway requires this order of directives.
@@ -198,8 +200,7 @@ constexpr int64_t kChunk = 32;
 
 template <class Body>
 void for_rows(int64_t rows, Body&& body) {
-  gannet::parallel_for(0, static_cast<uint64_t>(rows), 8,
-                       [&](uint64_t begin, uint64_t end) { body(static_cast<int64_t>(begin), static_cast<int64_t>(end)); });
+  at::parallel_for(0, rows, 8, std::forward<Body>(body));
 }
 
 // Sets sums[i] to the sum of column i over all rows, which is computed in chunks of rows that do
@@ -208,8 +209,8 @@ template <class T, class Body>
 void with_sums(int64_t rows, int64_t columns, T* sums, Body&& body) {
   const int64_t chunks = (rows + kChunk - 1) / kChunk;
   std::vector<T> partial(static_cast<size_t>(chunks * columns));
-  gannet::parallel_for(0, static_cast<uint64_t>(chunks), 1, [&](uint64_t first, uint64_t last) {
-    for (auto chunk = static_cast<int64_t>(first); chunk < static_cast<int64_t>(last); ++chunk)
+  at::parallel_for(0, chunks, 1, [&](int64_t first, int64_t last) {
+    for (int64_t chunk = first; chunk < last; ++chunk)
       body(chunk * kChunk, std::min((chunk + 1) * kChunk, rows), partial.data() + chunk * columns);
   });
   std::fill_n(sums, columns, T(0));

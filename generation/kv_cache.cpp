@@ -1,9 +1,8 @@
 #include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
 #include <gannet/kv_cache.h>
 
 #include <algorithm>
-
-#include "base/check.h"
 
 namespace gannet {
 
@@ -22,7 +21,7 @@ std::pair<at::Tensor, at::Tensor> KvCache::append(size_t layer, const at::Tensor
     kept.keys = grown(kept.keys, key);
     kept.values = grown(kept.values, value);
   }
-  GANNET_CHECK(kept.keys.size(0) == key.size(0));
+  TORCH_INTERNAL_ASSERT(kept.keys.size(0) == key.size(0));
   kept.keys.narrow(2, kept.length, key.size(2)).copy_(key);
   kept.values.narrow(2, kept.length, key.size(2)).copy_(value);
   kept.length = needed;

@@ -1,6 +1,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/StringUtil.h>
 #include <gannet/error.h>
 #include <gannet/log.h>
 #include <gannet/nn/transformer_layer.h>
@@ -11,8 +12,6 @@
 #include <cmath>
 #include <limits>
 
-#include "base/format.h"
-#include "base/text.h"
 #include "nn/transformer_function.h"
 
 namespace gannet::nn {
@@ -48,14 +47,14 @@ at::Tensor additive(const at::Tensor& mask, const at::Tensor& x, int64_t heads) 
   for (int64_t i = 0; fits && i < 4; ++i) fits = mask.size(i) == 1 || mask.size(i) == wanted[i];
   if (!fits)
     throw Error(ErrorCode::kArgument,
-                formatted("attention_mask has the shape {}, which does not expand to {} (batch, heads, words, words)",
-                          shape_text(mask.sizes()), shape_text(wanted)),
+                c10::str("attention_mask has the shape ", mask.sizes(), ", which does not expand to ", at::IntArrayRef(wanted),
+                         " (batch, heads, words, words)"),
                 "give BERT's [batch, 1, 1, words] or [batch, 1, words, words]");
   if (mask.scalar_type() == at::kBool)
     return at::zeros(mask.sizes(), mask.options().dtype(at::kFloat))
         .masked_fill_(mask.logical_not(), -std::numeric_limits<double>::infinity());
   if (!mask.is_floating_point())
-    throw Error(ErrorCode::kArgument, formatted("attention_mask is of {}", c10::toString(mask.scalar_type())),
+    throw Error(ErrorCode::kArgument, c10::str("attention_mask is of ", c10::toString(mask.scalar_type())),
                 "give booleans, where true may be looked at, or numbers to add to the scores: (1 - mask) * -10000");
   if (mask.requires_grad())
     throw Error(ErrorCode::kUnsupported, "attention_mask requires a gradient, which the transformer layer does not compute",
@@ -110,12 +109,12 @@ void TransformerLayerImpl::copy_initial(const std::vector<at::Tensor>& weights, 
   const auto copy = [&](const char* what, const std::vector<at::Tensor>& from, const std::vector<at::Tensor>& into) {
     if (from.empty()) return;
     if (from.size() != 8)
-      throw Error(ErrorCode::kArgument, formatted("{} has {} tensors", what, from.size()),
+      throw Error(ErrorCode::kArgument, c10::str(what, " has ", from.size(), " tensors"),
                   "give 8: queries, keys, values, attention's output, its norm, the intermediate part, the output, its norm");
     for (size_t i = 0; i < 8; ++i) {
       if (from[i].sizes() != into[i].sizes())
-        throw Error(ErrorCode::kArgument, formatted("{}[{}] has the shape {}, and the layer's is {}", what, i,
-                                                    shape_text(from[i].sizes()), shape_text(into[i].sizes())));
+        throw Error(ErrorCode::kArgument,
+                    c10::str(what, "[", i, "] has the shape ", from[i].sizes(), ", and the layer's is ", into[i].sizes()));
       into[i].copy_(from[i]);
     }
   };
@@ -127,16 +126,15 @@ void TransformerLayerImpl::copy_initial(const std::vector<at::Tensor>& weights, 
 at::Tensor TransformerLayerImpl::forward(const at::Tensor& hidden_states, const at::Tensor& attention_mask) {
   if (!hidden_states.defined() || hidden_states.dim() != 3 || hidden_states.size(2) != config_.hidden_size ||
       !hidden_states.is_floating_point())
-    throw Error(ErrorCode::kArgument,
-                formatted("hidden_states is {}",
-                          hidden_states.defined()
-                              ? std::string(c10::toString(hidden_states.scalar_type())) + " " + shape_text(hidden_states.sizes())
-                              : "undefined"),
-                formatted("give floating-point numbers of [batch, words, {}]", config_.hidden_size));
+    throw Error(
+        ErrorCode::kArgument,
+        c10::str("hidden_states is ",
+                 hidden_states.defined() ? c10::str(hidden_states.scalar_type(), " ", hidden_states.sizes()) : "undefined"),
+        c10::str("give floating-point numbers of [batch, words, ", config_.hidden_size, "]"));
   if (hidden_states.device() != attn_qkvw.device())
     throw Error(ErrorCode::kArgument,
-                formatted("hidden_states is on {}, and the transformer layer's parameters are on {}",
-                          hidden_states.device().str(), attn_qkvw.device().str()),
+                c10::str("hidden_states is on ", hidden_states.device().str(), ", and the transformer layer's parameters are on ",
+                         attn_qkvw.device().str()),
                 "move the batch to the engine's device: batch.to(engine->device())");
   const bool drops = is_training();
   LayerCall call{.heads = config_.heads,

@@ -121,6 +121,15 @@ TEST(EstimateCommand, LooksAtTheDisksThatItIsTold) {
   EXPECT_THAT(command("--parameters 1M --accelerator cpu").output, ContainsRegex("\n1 +nvme +none +[^\n]* unknown: NVMe\n"));
 }
 
+TEST(EstimateCommand, IsAboutThisMachineWhereItHasNoGpu) {
+  const test::Environment hidden("CUDA_VISIBLE_DEVICES", ""), also_hidden("HIP_VISIBLE_DEVICES", "");
+  EXPECT_THAT(command("--parameters 1M").output,
+              AllOf(ContainsRegex("\n0 +none +none +[^\n]* fits\n"), HasSubstr("Training here takes the CPU ("),
+                    Not(HasSubstr("unknown: device"))));
+  EXPECT_THAT(command("--parameters 1M --device-memory 1GiB").output,
+              AllOf(ContainsRegex("stage +offload_optimizer +offload_param +device "), Not(HasSubstr("takes the CPU"))));
+}
+
 TEST(EstimateCommand, WhatIsNoNumberOfParametersIsSaid) {
   for (const char* wrong : {"many", "1.3X", "-5", "0", "1e30", "1.3B extra"}) {
     const auto outcome = command("--parameters='" + std::string(wrong) + "'");

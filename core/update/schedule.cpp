@@ -116,7 +116,7 @@ void Schedule::check(const std::vector<Group>& groups, const std::string& schedu
             ErrorCode::kConfig,
             formatted("{} sets the {}, and {} has no parameter in that role", scheduler, plugin::role_name(role), optimizer),
             "choose another scheduler or optimizer; an optimizer's author gives roles to its parameters "
-            "(docs/plugins.md)");
+            "(docs/plugin_authors.md)");
     }
   if (!has_optional)
     log_warning(formatted("{} sets parameters that {} does not have: they have no effect", scheduler, optimizer));

@@ -6,7 +6,8 @@
 By plugin: name, params and states come from `gannet plugins info --json`, devices from the call of gannet_add_plugin, the rule with its
 source, limits and differences from DeepSpeed from about.md beside it (## NAME for each of the file's plugins). A page opens with
 optimizers/about.md or schedulers/about.md, where a line `<!-- types -->` is replaced by the table of all plugins. A param in a table
-of that file, as | `lr` | ..., is explained there: a plugin's own section gives its default alone, unless type or roles differ.
+of that file, as | `lr`: 1e-3 | ..., is explained there: a plugin's own section names it, with its default where that is another one,
+unless type or roles differ.
 A new folder in optimizers/ or schedulers/ shows up by itself.
 """
 
@@ -57,7 +58,7 @@ def plugins(gannet, kind):
             plugin["folder"] = folder.relative_to(ROOT)
             if plugin["name"] not in texts:
                 print(f"{about.relative_to(ROOT)} has no section '## {plugin['name']}': its rule and source are missing", file=sys.stderr)
-            plugin["about"] = texts.get(plugin["name"], f"The rule stands in `{plugin['folder']}`.").strip("\n")
+            plugin["about"] = texts.get(plugin["name"], f"The rule is in `{plugin['folder']}`.").strip("\n")
             found.append(plugin)
     return sorted(found, key=lambda plugin: plugin["name"].lower())
 
@@ -71,11 +72,11 @@ def signature(param):
 
 
 def common_params(intro, all_of_them):
-    """{name: the signature that most plugins give it} of the params that the page's opening explains."""
+    """{name: (the signature that most plugins give it, its default)} of the params that the page's opening explains."""
     common = {}
-    for name in re.findall(r"^\| `(\w+)`", intro, re.M):
+    for name, default in re.findall(r"^\| ?`(\w+)`(?:: `?([^|`]*)`?)? ?\|", intro, re.M):
         if given := [signature(param) for plugin in all_of_them for param in plugin["params"] if param["name"] == name]:
-            common[name] = max(given, key=given.count)
+            common[name] = max(given, key=given.count), default.strip()
     return common
 
 
@@ -89,20 +90,26 @@ def with_range(param):
     return default if param["range"] in ("", ">= 0") else f"{default}; {closed.get(param['range'], param['range'].replace(' ', ''))}"
 
 
-def params_of(plugin, common):
-    """The lines of a plugin's params: defaults of the common ones, a table of its own, and those without an effect."""
+def params_of(plugin, common, all_of_them):
+    """The lines of a plugin's params: defaults of the common ones, a table of its own, and those without an effect. Of plugins of
+    one file with the same params the last one has the table."""
+    alike = [each["name"] for each in all_of_them if each["folder"] == plugin["folder"] and each["params"] == plugin["params"]]
+    if plugin["params"] and alike[-1] != plugin["name"]:
+        return [f"Params: those of [{alike[-1]}](#{alike[-1].lower()})."]
     shared, own, idle = [], [], []
     for param in plugin["params"]:
         name, doc = f"`{param['name']}`", param["doc"] or ""
-        if common.get(param["name"]) == signature(param):
+        same, default = common.get(param["name"], (None, None))
+        if same == signature(param):
+            own_default = (param["default"] or ("required" if param["required"] else "unset")).strip('"')
             if not doc.startswith("refused"):
-                shared.append(f"{name} {param['default'] or ('required' if param['required'] else 'unset')}")
+                shared.append(name if own_default == default else f"{name} {own_default}")
         elif doc.startswith(("no effect", "accepted")):
             idle.append(name)
         else:
-            own.append(f"| {name}: {with_range(param)} | {cell(doc)} |")
+            own.append(f"|{name}: {with_range(param)}|{cell(doc)}|")
     lines = [wrapped(f"Params: {', '.join(shared)}.")] if shared else []
-    lines += ["", "| param: default | meaning |", "|---|---|", *own] if own else []
+    lines += ["", "|param: default|meaning|", "|---|---|", *own] if own else []
     lines += ["", f"Accepted without effect: {', '.join(idle)}."] if idle else []
     return lines[1:] if lines and not lines[0] else lines
 
@@ -133,26 +140,26 @@ def states_line(description):
     return f"States: {'; '.join(words) or 'none'}."
 
 
-def optimizer_section(plugin, common):
+def optimizer_section(plugin, common, all_of_them):
     lines = [f"## {plugin['name']}", "", plugin["about"], ""]
     if plugin["description"] and (states := states_line(plugin["description"])):
         lines += [wrapped(states), ""]
-    return [*lines, *params_of(plugin, common), ""]
+    return [*lines, *params_of(plugin, common, all_of_them), ""]
 
 
 def optimizers(gannet):
     all_of_them = plugins(gannet, "optimizer")
-    table = ["| type | rule | bytes |", "|---|---|---|"]
+    table = ["|type|rule|bytes|", "|---|---|---|"]
     for plugin in all_of_them:
         size, name = "depends on its params", plugin["name"]
         if description := plugin["description"]:
             size = bytes_per_parameter(description["states"], "fp32" if "fp32" in description["masters"] else description["masters"][0])
             size += "" if "fp64" in description["masters"] else f" ({' and '.join(description['masters'])} only)"
         rule = re.sub(rf"^{name}[:,] ", "", cell(plugin["doc"]), flags=re.I) + (" (CPU alone)" if plugin["devices"] == ["cpu"] else "")
-        table.append(f"| [{name}](#{name.lower()}) | {rule} | {size} |")
+        table.append(f"|[{name}](#{name.lower()})|{rule}|{size}|")
     intro = opening("optimizers", table)
     common = common_params(intro, all_of_them)
-    return "\n".join([intro, *(line for plugin in all_of_them for line in optimizer_section(plugin, common))])
+    return "\n".join([intro, *(line for plugin in all_of_them for line in optimizer_section(plugin, common, all_of_them))])
 
 
 def params_in(about):
@@ -193,7 +200,7 @@ def schedule_picture(gannet, plugin):
 def schedules(gannet):
     pages, sections = {}, []
     all_of_them = plugins(gannet, "scheduler")
-    table = ["| type | curve |", "|---|---|", *(f"| [{each['name']}](#{each['name'].lower()}) | {each['doc']} |" for each in all_of_them)]
+    table = ["|type|curve|", "|---|---|", *(f"|[{each['name']}](#{each['name'].lower()})|{each['doc']}|" for each in all_of_them)]
     intro = opening("schedulers", table)
     common = common_params(intro, all_of_them)
     for plugin in all_of_them:
@@ -202,7 +209,7 @@ def schedules(gannet):
             file = f"images/schedule_{plugin['name'].lower()}.svg"
             pages[f"docs/{file}"] = picture
             sections += [f"![{plugin['name']}]({file})", ""]
-        params = params_of(plugin, common)
+        params = params_of(plugin, common, all_of_them)
         sections += [plugin["about"], "", *params, *([""] if params else [])]
     return {"docs/schedules.md": "\n".join([intro, *sections]), **pages}
 

@@ -1,6 +1,6 @@
 """Trains a GPT-2 under DeepSpeed, imports the checkpoint it wrote, and goes on from it under DeepSpeed and under Gannet.
 
-    python3 bench/parity/continuation.py --peer FOLDER --peer-python VENV/bin/python --work DIR [--only TEXT] [--table docs/parity.md]
+    python3 bench/parity/continuation.py --peer FOLDER --peer-python VENV/bin/python --work DIR [--only TEXT] [--table bench/parity/README.md]
 
 FOLDER and VENV are those of parity.py. A case: 10 steps under DeepSpeed, save_checkpoint; 10 more by DeepSpeed from that folder,
 and 10 by examples/gpt2 from what `gannet checkpoint import` made of it. What DeepSpeed did is kept in DIR and not done again.

@@ -1,6 +1,6 @@
 """Trains the same GPT-2 under DeepSpeed and under Gannet and compares what they did, step by step.
 
-    python3 bench/parity/parity.py --peer FOLDER --peer-python VENV/bin/python --work DIR [--only TEXT] [--table docs/parity.md]
+    python3 bench/parity/parity.py --peer FOLDER --peer-python VENV/bin/python --work DIR [--only TEXT] [--table bench/parity/README.md]
 
 FOLDER holds the peer's programs (make_model.py, gpt2_peer.py, which trains a Hugging Face GPT-2 under DeepSpeed with the flags
 of examples/gpt2); VENV has DeepSpeed 0.19.6, transformers and safetensors. Each case is run once by each program and kept in
@@ -25,7 +25,7 @@ SCHEDULERS = {
 
 
 def config(optimizer, scheduler, accumulation, bf16):
-    # Well-conditioned on purpose (docs/parity.md): at lr 1e-3 the loss has spikes that make 1e-7 into 1e-4, between two runs of one
+    # Well-conditioned on purpose (bench/parity/README.md): at lr 1e-3 the loss has spikes that make 1e-7 into 1e-4, between two runs of one
     # program too; and under L2 decay an eps of 1e-8 lets Adam blow the rounding noise of the key biases' gradient, zero in exact
     # arithmetic, up to steps of size lr.
     params = {"lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}

@@ -1,6 +1,6 @@
 """Trains a GPT-2 as a pipeline under DeepSpeed and under Gannet, and in a plain loop in fp64, and compares every step.
 
-    python3 bench/parity/pipeline.py --peer-python VENV/bin/python --work DIR [--only TEXT] [--table docs/parity.md] [--expected FILE]
+    python3 bench/parity/pipeline.py --peer-python VENV/bin/python --work DIR [--only TEXT] [--table bench/parity/README.md] [--expected FILE]
 
 VENV is that of parity.py. The model and the tokens are those of tests/examples/pipeline_inputs.py. What the peer did is kept
 in DIR and not done again. --expected writes the peer's numbers for tests/examples/pipeline_parity_test.py. Bound: Gannet's

@@ -15,7 +15,7 @@ class Schedule : public sdk::SchedulerBase {
  public:
   // The parameter that all of these schedules share.
   static constexpr gannet_param_spec kLastBatchIteration = sdk::at_least(
-      sdk::integer("last_batch_iteration", "-1", "iteration to go on from; -1: from the beginning, initial values set"), -1);
+      sdk::integer("last_batch_iteration", "-1", "iteration to resume from; -1: from the beginning, initial values set"), -1);
 
  protected:
   Schedule(const sdk::HostServices& host, const sdk::Params& params)

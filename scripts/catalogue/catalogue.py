@@ -3,9 +3,12 @@
     python3 scripts/catalogue/catalogue.py build/bin/gannet            write them
     python3 scripts/catalogue/catalogue.py build/bin/gannet --check    exit with 1 where they differ from what it would write
 
-By plugin: name, params and states come from `gannet plugins info --json`, devices from the call of gannet_add_plugin, the rule and
-its source from about.md beside it (## NAME for each of the file's plugins), differences from the rows of docs/differences.md that
-begin with its name or mention it. A new folder in optimizers/ or schedulers/ shows up by itself.
+By plugin: name, params and states come from `gannet plugins info --json`, devices from the call of gannet_add_plugin, the rule with its
+source, limits and differences from DeepSpeed from about.md beside it (## NAME for each of the file's plugins). A page opens with
+optimizers/about.md or schedulers/about.md, where a line `<!-- types -->` is replaced by the table of all plugins. A param in a table
+of that file, as | `lr`: 1e-3 | ..., is explained there: a plugin's own section names it, with its default where that is another one,
+unless type or roles differ.
+A new folder in optimizers/ or schedulers/ shows up by itself.
 """
 
 import json
@@ -55,41 +58,66 @@ def plugins(gannet, kind):
             plugin["folder"] = folder.relative_to(ROOT)
             if plugin["name"] not in texts:
                 print(f"{about.relative_to(ROOT)} has no section '## {plugin['name']}': its rule and source are missing", file=sys.stderr)
-            plugin["about"] = texts.get(plugin["name"], f"The rule stands in `{plugin['folder']}`.").strip("\n")
+            plugin["about"] = texts.get(plugin["name"], f"The rule is in `{plugin['folder']}`.").strip("\n")
             found.append(plugin)
     return sorted(found, key=lambda plugin: plugin["name"].lower())
 
 
-def param_line(param):
-    notes = [param["type"] + (f" {param['range']}" if param["range"] else "")]
-    notes.append("required" if param["required"] else f"default {param['default']}" if param["default"] is not None else "not set")
-    if param["nullable"]:
-        notes.append("null: not set")
-    if param["roles"]:
-        notes.append("role " + " and ".join(param["roles"]))
-    elif param["dynamic"]:
-        notes.append("may change between steps")
-    if param["deprecated"]:
-        notes.append("deprecated")
-    return wrapped(f"- `{param['name']}` ({'; '.join(notes)}): {param['doc'] or ''}", "  ")
+def cell(text):
+    return text.replace("|", "\\|")
 
 
-def differences(name, names):
-    """Rows of docs/differences.md whose first cell is about it: of all names it has that one first."""
-    # A name that is an ordinary word (constant) stands in backquotes.
-    patterns = (f"`{re.escape(each)}`" if each.islower() else rf"\b{re.escape(each)}\b" for each in sorted(names, key=len, reverse=True))
-    rows, any_name = [], re.compile("|".join(patterns))
-    for line in (ROOT / "docs/differences.md").read_text().splitlines():
-        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        if len(cells) == 3 and (found := any_name.search(cells[0])) and found.group().strip("`") == name:
-            ours = f"Here: {cells[1]}." if cells[1] else ""
-            rows.append(wrapped(f"- DeepSpeed: {cells[0]}. {ours}".strip().replace("\\|", "|"), "  "))
-    return rows
+def signature(param):
+    return param["type"], param["range"], tuple(param["roles"])
 
 
-def difference_lines(name, names):
-    rows = differences(name, names)
-    return ["", "Differs from DeepSpeed (`docs/differences.md`):", "", *rows] if rows else []
+def common_params(intro, all_of_them):
+    """{name: (the signature that most plugins give it, its default)} of the params that the page's opening explains."""
+    common = {}
+    for name, default in re.findall(r"^\| ?`(\w+)`(?:: `?([^|`]*)`?)? ?\|", intro, re.M):
+        if given := [signature(param) for plugin in all_of_them for param in plugin["params"] if param["name"] == name]:
+            common[name] = max(given, key=given.count), default.strip()
+    return common
+
+
+def with_range(param):
+    """The default, and the range where it is not that of most numbers."""
+    default = param["default"].strip('"').replace("|", "\\|") if param["default"] is not None else "required" if param["required"] else "unset"
+    default = f"`{default}`" if "*" in default or "[" in default else default
+    if param["type"].startswith("one of "):
+        return f"{default}; {param['type'][7:].replace(', ', '/')}"
+    closed = {">= 0 and < 1": "[0, 1)", ">= 0 and <= 1": "[0, 1]", "> 0 and < 1": "(0, 1)"}
+    return default if param["range"] in ("", ">= 0") else f"{default}; {closed.get(param['range'], param['range'].replace(' ', ''))}"
+
+
+def params_of(plugin, common, all_of_them):
+    """The lines of a plugin's params: defaults of the common ones, a table of its own, and those without an effect. Of plugins of
+    one file with the same params the last one has the table."""
+    alike = [each["name"] for each in all_of_them if each["folder"] == plugin["folder"] and each["params"] == plugin["params"]]
+    if plugin["params"] and alike[-1] != plugin["name"]:
+        return [f"Params: those of [{alike[-1]}](#{alike[-1].lower()})."]
+    shared, own, idle = [], [], []
+    for param in plugin["params"]:
+        name, doc = f"`{param['name']}`", param["doc"] or ""
+        same, default = common.get(param["name"], (None, None))
+        if same == signature(param):
+            own_default = (param["default"] or ("required" if param["required"] else "unset")).strip('"')
+            if not doc.startswith("refused"):
+                shared.append(name if own_default == default else f"{name} {own_default}")
+        elif doc.startswith(("no effect", "accepted")):
+            idle.append(name)
+        else:
+            own.append(f"|{name}: {with_range(param)}|{cell(doc)}|")
+    lines = [wrapped(f"Params: {', '.join(shared)}.")] if shared else []
+    lines += ["", "|param: default|meaning|", "|---|---|", *own] if own else []
+    lines += ["", f"Accepted without effect: {', '.join(idle)}."] if idle else []
+    return lines[1:] if lines and not lines[0] else lines
+
+
+def opening(room, table):
+    text = (ROOT / room / "about.md").read_text()
+    title, rest = text.split("\n", 1)
+    return "\n".join([title, "", WRITTEN, rest.rstrip("\n").replace("<!-- types -->", "\n".join(table)), ""])
 
 
 def bytes_per_parameter(states, master):
@@ -99,57 +127,39 @@ def bytes_per_parameter(states, master):
     return f"{size:.4g}"
 
 
-def needs(description):
-    what = ["whole tensors" if description["whole_tensors"] else "any range of elements"]
-    if description["range_alignment"] > 1:
-        what.append(f"ranges that begin at multiples of {description['range_alignment']}")
-    rounds = len({each["round"] for each in description["sums"]})
-    for scope in ("row", "column", "tensor", "group", "model"):
-        count = sum(each["of"] == scope for each in description["sums"])
-        if count:
-            what.append(f"{count} sum{'s' * (count > 1)} of each {scope}")
-    if rounds > 1:
-        what.append(f"{rounds} rounds of sums")
-    if description["evaluation_weights"]:
-        what.append("evaluates with other weights than it trains (`engine->eval()`)")
-    if description["reduces_gradients"]:
-        what.append("reduces gradients itself")
-    return ", ".join(what)
+def states_line(description):
+    """The states of the default params, of type master unless another one is named; empty where they are those of most types."""
+    if [(each["name"], each["dtype"]) for each in description["states"]] == [("exp_avg", "master"), ("exp_avg_sq", "master")]:
+        return ""
+    words = []
+    for per in ("element", "block", "row", "column", "tensor", "group"):
+        states = [state for state in description["states"] if state["per"] == per]
+        names = ", ".join(f"`{each['name']}`" + ("" if each["dtype"] == "master" else f" ({each['dtype']})") for each in states)
+        if names:
+            words.append(names if per == "element" else f"by {'block of ' + str(states[0]['block']) if per == 'block' else per} {names}")
+    return f"States: {'; '.join(words) or 'none'}."
 
 
-def optimizer_section(plugin, names):
-    description = plugin["description"]
-    lines = [f"## {plugin['name']}", "", wrapped(f"{plugin['doc'][0].upper()}{plugin['doc'][1:]}."), "", plugin["about"], ""]
-    lines += ["| | |", "|---|---|", f"| devices | {', '.join(plugin['devices'])} |"]
-    if description:
-        for per in ("element", "block", "row", "column", "tensor", "group"):
-            states = [state for state in description["states"] if state["per"] == per]
-            if states:
-                names_of_states = ", ".join(f"`{state['name']}` ({state['dtype']})" for state in states)
-                title = {"element": "parameter", "block": f"block of {states[0]['block']}"}.get(per, per)
-                lines.append(f"| states per {title} | {names_of_states} |")
-        sizes = [f"{bytes_per_parameter(description['states'], master)} with {master} masters" for master in description["masters"]]
-        lines += [f"| bytes of states per parameter | {', '.join(sizes)} |", f"| takes | {needs(description)} |"]
-    roles = [f"`{param['name']}`: {' and '.join(param['roles'])}" for param in plugin["params"] if param["roles"]]
-    lines += [f"| roles | {', '.join(roles) or 'none'} |", "", "Params:", "", *(param_line(each) for each in plugin["params"])]
-    return [*lines, *difference_lines(plugin["name"], names), ""]
+def optimizer_section(plugin, common, all_of_them):
+    lines = [f"## {plugin['name']}", "", plugin["about"], ""]
+    if plugin["description"] and (states := states_line(plugin["description"])):
+        lines += [wrapped(states), ""]
+    return [*lines, *params_of(plugin, common, all_of_them), ""]
 
 
 def optimizers(gannet):
     all_of_them = plugins(gannet, "optimizer")
-    names = [plugin["name"] for plugin in all_of_them]
-    lines = ["# Optimizers", "", WRITTEN, "", wrapped(
-        "In the formulas p is a parameter, t the number of its updates, this one counted, and the gradient is averaged, unscaled and "
-        "clipped. States are those of the default params; `master` is the type of the master parameters: fp32, or fp64 in an fp64 "
-        "model. A model in bf16 or fp16 has fp32 masters of 4 bytes per parameter beside the states, but with `AdamWBF16`. "
-        "`docs/estimate.md` adds up a run."),
-        "", "| type | rule | devices | bytes of states per parameter |", "|---|---|---|---|"]
+    table = ["|type|rule|bytes|", "|---|---|---|"]
     for plugin in all_of_them:
-        size = "depends on its params"
+        size, name = "depends on its params", plugin["name"]
         if description := plugin["description"]:
             size = bytes_per_parameter(description["states"], "fp32" if "fp32" in description["masters"] else description["masters"][0])
-        lines.append(f"| [{plugin['name']}](#{plugin['name'].lower()}) | {plugin['doc']} | {', '.join(plugin['devices'])} | {size} |")
-    return "\n".join([*lines, "", *(line for plugin in all_of_them for line in optimizer_section(plugin, names))])
+            size += "" if "fp64" in description["masters"] else f" ({' and '.join(description['masters'])} only)"
+        rule = re.sub(rf"^{name}[:,] ", "", cell(plugin["doc"]), flags=re.I) + (" (CPU alone)" if plugin["devices"] == ["cpu"] else "")
+        table.append(f"|[{name}](#{name.lower()})|{rule}|{size}|")
+    intro = opening("optimizers", table)
+    common = common_params(intro, all_of_them)
+    return "\n".join([intro, *(line for plugin in all_of_them for line in optimizer_section(plugin, common, all_of_them))])
 
 
 def params_in(about):
@@ -188,21 +198,20 @@ def schedule_picture(gannet, plugin):
 
 
 def schedules(gannet):
-    pages, lines = {}, ["# Schedules", "", WRITTEN, "", wrapped(
-        f"In the formulas i is the number of updates applied so far, and the first update uses the value of i = 0. The curves are those "
-        f"of an optimizer whose `lr` is {CURVE_LR:g}, under each of the params below them. `gannet schedule ds_config.json --steps N` "
-        "prints the values of a config."), ""]
+    pages, sections = {}, []
     all_of_them = plugins(gannet, "scheduler")
-    names = [plugin["name"] for plugin in all_of_them]
+    table = ["|type|curve|", "|---|---|", *(f"|[{each['name']}](#{each['name'].lower()})|{each['doc']}|" for each in all_of_them)]
+    intro = opening("schedulers", table)
+    common = common_params(intro, all_of_them)
     for plugin in all_of_them:
-        lines += [f"## {plugin['name']}", "", wrapped(f"{plugin['doc'][0].upper()}{plugin['doc'][1:]}."), ""]
+        sections += [f"## {plugin['name']}", ""]
         if picture := schedule_picture(gannet, plugin):
             file = f"images/schedule_{plugin['name'].lower()}.svg"
             pages[f"docs/{file}"] = picture
-            lines += [f"![The curve of {plugin['name']}]({file})", ""]
-        lines += [plugin["about"], "", "Params:", "", *([param_line(each) for each in plugin["params"]] or ["- none"])]
-        lines += [*difference_lines(plugin["name"], names), ""]
-    return {"docs/schedules.md": "\n".join(lines), **pages}
+            sections += [f"![{plugin['name']}]({file})", ""]
+        params = params_of(plugin, common, all_of_them)
+        sections += [plugin["about"], "", *params, *([""] if params else [])]
+    return {"docs/schedules.md": "\n".join([intro, *sections]), **pages}
 
 
 def main():

@@ -196,6 +196,8 @@ TEST_F(Foreign, what_lies_beside_weights_is_in_the_receipt) {
   for (const char* name : {"optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"}) write_text(file(name), "x");
   EXPECT_THAT(convert::import_weights(root_.string(), file("out"), {}).to_string(),
               HasSubstr("not taken: optimizer.pt, rng_state.pth, scheduler.pt, trainer_state.json"));
+  EXPECT_THAT(command("show " + root_.string()), HasSubstr("optimizer.pt, rng_state.pth, scheduler.pt, trainer_state.json: the "
+                                                           "training state of another program, which"));
 }
 
 TEST_F(Foreign, every_reader_of_weights_takes_the_same_layouts_and_refuses_the_same_faults) {

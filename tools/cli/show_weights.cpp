@@ -12,6 +12,7 @@
 #include "convert/deepspeed_export.h"
 #include "convert/deepspeed_folder.h"
 #include "files/io.h"
+#include "files/known_folder.h"
 #include "files/weight_files.h"
 
 namespace gannet::cli {
@@ -27,6 +28,8 @@ void show_weights(const std::string& path) {
   Table table({"tensor", "dtype", "shape"});
   for (const auto& tensor : weights.tensors) table.add({tensor.name, c10::toString(tensor.dtype), shape_text(tensor.shape)});
   print(formatted("{}: {} tensors", weights.taken_from, weights.tensors.size()), table, weights.aliases);
+  if (const std::string beside = files::training_state_in(path); !beside.empty())
+    std::cout << beside << ": the training state of another program, which `gannet checkpoint import` does not take\n";
 }
 
 void show_deepspeed(const std::string& folder, const std::string& tag) {

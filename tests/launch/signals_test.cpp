@@ -62,9 +62,11 @@ TEST_F(HereByAgent, RanksThatSaveOutliveTheirHead) {
   ASSERT_EQ(launchers.size(), 4u);
   kill(run.pid(), SIGTERM);
   pids_in({at("saving0"), at("saving1")});
-  // Both processes of the head at once: neither may end what is below the other.
-  for (const int number : {SIGSTOP, SIGKILL})
-    for (const pid_t pid : {launchers[0], children_of(launchers[0]).at(0)}) kill(pid, number);
+  // Both processes of the head at once: neither may end what is below the other. The front process is killed last: its end leaves
+  // the launcher's process group orphaned, and the kernel continues a stopped process of such a group.
+  const pid_t front = launchers[0], launcher = children_of(front).at(0);
+  for (const pid_t pid : {front, launcher}) kill(pid, SIGSTOP);
+  for (const pid_t pid : {launcher, front}) kill(pid, SIGKILL);
   run.finish();
   expect_gone(ranks, 10);
   EXPECT_EQ(content(at("saved0")), content(at("saved1")));

@@ -131,7 +131,8 @@ void resolve(const ConfigCommandArguments& options) {
   const int64_t world = config::data_ranks(*document, ranks);
   const config::ResolvedConfig resolved = config::resolve(*document, world);
   for (const auto& notice : resolved.notices) std::cerr << "gannet: " << notice << '\n';
-  doctor::ConfigCheck found{.world_size = ranks};
+  doctor::ConfigCheck found;
+  found.world_size = ranks;
   if (!options.no_plugins) doctor::check_plugins(*document, resolved.settings, found);
   for (const auto& notice : found.notices) std::cerr << "gannet: " << notice << '\n';
   if (const int code = print_mistakes(options.file, found)) throw CLI::RuntimeError(code);

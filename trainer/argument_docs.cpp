@@ -73,8 +73,8 @@ std::string training_arguments_markdown() {
       above = row.reason;
     }
   }
-  text += "\n## Older spellings\n\n| name | stands for |\n|---|---|\n";
-  for (const auto& former : arguments::formers()) text += "| `" + former.name + "` | " + former.meaning + " |\n";
+  text += "\n## Older spellings\n\n";
+  for (const auto& former : arguments::formers()) text += "- `" + former.name + "`: " + former.meaning + "\n";
   return text;
 }
 

@@ -202,7 +202,7 @@ const std::vector<ArgumentRow>& rows() {
       row("max_train_samples", &A::max_train_samples, at_least(1), kWorks, "use this many training samples"),
       row("max_eval_samples", &A::max_eval_samples, at_least(1), kWorks, "use this many evaluation samples"),
       row("ema_decay", &A::ema_decay, ArgumentRange{.least = 0, .most = 1, .is_open_above = true}, kWorks,
-          "evaluate with a moving average of the parameters (the config's gannet.ema)"),
+          "evaluate with a moving average of the parameters, gannet.ema of the config"),
   };
   // clang-format on
   return table;

@@ -10,13 +10,13 @@ using arguments::ArgumentState;
 std::string default_text(const ArgumentRow& row) { return arguments::shown(row.fallback()); }
 
 constexpr const char* kWorkingHead =
-    "A type is in the place of a default that is not set. Ranges are in parentheses.\n\n"
+    "A type is in the place of a default that is not set; `--help` has the ranges of numbers.\n\n"
     "| argument | default | meaning |\n|---|---|---|\n";
 
 // The cells of an argument that works, after its name: the default, from which its type is seen, and what it does.
 std::string working_cells(const ArgumentRow& row) {
   std::string text = (row.fallback().is_null() ? row.type : "`" + default_text(row) + "`") + " | " + row.meaning;
-  if (const std::string range = row.range.text(); !range.empty()) text += " (" + range + ")";
+  if (!row.range.choices.empty()) text += " (" + row.range.text() + ")";
   return text;
 }
 

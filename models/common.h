@@ -1,5 +1,8 @@
 // Code shared by the models: layers that are initialised when they are made (under zero::Init a
 // parameter is sharded as soon as the next one is made), attention under a mask, the loss.
+//
+// A new model has a header in models/include/gannet/models/, a source beside this file, a row in
+// tests/models/make_fixtures.py, and tests. It includes public headers alone.
 #pragma once
 
 #include <ATen/TensorOperators.h>

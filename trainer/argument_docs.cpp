@@ -9,6 +9,17 @@ using arguments::ArgumentState;
 
 std::string default_text(const ArgumentRow& row) { return arguments::shown(row.fallback()); }
 
+constexpr const char* kWorkingHead =
+    "A type is in the place of a default that is not set; `--help` has the ranges of numbers.\n\n"
+    "| argument | default | meaning |\n|---|---|---|\n";
+
+// The cells of an argument that works, after its name: the default, from which its type is seen, and what it does.
+std::string working_cells(const ArgumentRow& row) {
+  std::string text = (row.fallback().is_null() ? row.type : "`" + default_text(row) + "`") + " | " + row.meaning;
+  if (!row.range.choices.empty()) text += " (" + row.range.text() + ")";
+  return text;
+}
+
 }  // namespace
 
 std::string training_arguments_help() {
@@ -44,25 +55,26 @@ std::string training_arguments_completion(const std::string& program) {
 std::string training_arguments_markdown() {
   std::string text =
       "# Arguments of training\n\n"
-      "Written by `gannet-training-arguments` from the table in `trainer/argument_rows.cpp`; a test checks that it is current.\n"
-      "Names and defaults are those of transformers 5. [trainer.md](trainer.md) says how they are given.\n\n";
+      "Names and defaults are those of transformers 5; [trainer.md](trainer.md) says how they are given.\n"
+      "`gannet-training-arguments` writes this page.\n\n";
   for (const ArgumentState state : {ArgumentState::kWorks, ArgumentState::kRefused, ArgumentState::kNoEffect}) {
-    text += state == ArgumentState::kWorks
-                ? "## Arguments that work\n\n| argument | type | default | range | meaning |\n|---|---|---|---|---|\n"
+    text += state == ArgumentState::kWorks ? kWorkingHead
             : state == ArgumentState::kRefused
                 ? "\n## Refused\n\nSetting one of these is an error that says this:\n\n| argument | reason |\n|---|---|\n"
-                : "\n## Without effect\n\nAccepted, so that a command line stays as it is:\n\n| argument | why |\n|---|---|\n";
+                : "\n## Accepted without effect\n\n| argument | why |\n|---|---|\n";
+    std::string above;  // the reason of the row above
     for (const ArgumentRow& row : arguments::rows()) {
       if (row.state != state) continue;
-      if (state == ArgumentState::kWorks)
-        text += "| `" + row.name + "` | " + row.type + " | `" + default_text(row) + "` | " + row.range.text() + " | " +
-                row.meaning + " |\n";
-      else
-        text += "| `" + row.name + "` | " + row.reason + " |\n";
+      text += "| `" + row.name + "` | " +
+              (state == ArgumentState::kWorks ? working_cells(row)
+               : row.reason == above          ? "the same"
+                                              : row.reason) +
+              " |\n";
+      above = row.reason;
     }
   }
-  text += "\n## Older spellings\n\n| name | stands for |\n|---|---|\n";
-  for (const auto& former : arguments::formers()) text += "| `" + former.name + "` | " + former.meaning + " |\n";
+  text += "\n## Older spellings\n\n";
+  for (const auto& former : arguments::formers()) text += "- `" + former.name + "`: " + former.meaning + "\n";
   return text;
 }
 

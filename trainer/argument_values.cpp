@@ -134,8 +134,7 @@ const std::vector<FormerArgument>& formers() {
       {"per_gpu_eval_batch_size", "per_device_eval_batch_size", false, "per_device_eval_batch_size",
        renamed("per_device_eval_batch_size")},
       {"no_cuda", "use_cpu", true, "use_cpu", renamed("use_cpu")},
-      {"fp16_backend", "fp16 (auto and amp are its way of mixed precision; with apex, fp16 is the config's amp section)", false,
-       "fp16_backend", backend("fp16_backend")},
+      {"fp16_backend", "fp16; with apex, fp16 is the config's amp section", false, "fp16_backend", backend("fp16_backend")},
       {"half_precision_backend", "fp16_backend", false, "fp16_backend", backend("half_precision_backend")},
       {"fp16_opt_level", "the config's amp.opt_level, with fp16_backend apex", false, "fp16_opt_level",
        [chosen](TrainingArguments& arguments, const Value& value) {

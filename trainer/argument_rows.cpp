@@ -75,10 +75,10 @@ const std::vector<ArgumentRow>& rows() {
       row("bf16", &A::bf16, {}, kWorks, "bf16 parameters with fp32 masters"),
       row("fp16", &A::fp16, {}, kWorks, "fp16 parameters with fp32 masters and a dynamic loss scale"),
       row("bf16_full_eval", &A::bf16_full_eval, {}, kRefused,
-          "parameters of another dtype would be other tensors, without the engine's hooks; evaluate what save_16bit_model "
+          "parameters of another dtype would be other tensors, without the gradient accumulators of the engine's hooks; evaluate what save_16bit_model "
           "wrote, or train in that dtype"),
       row("fp16_full_eval", &A::fp16_full_eval, {}, kRefused,
-          "parameters of another dtype would be other tensors, without the engine's hooks; evaluate what save_16bit_model "
+          "parameters of another dtype would be other tensors, without the gradient accumulators of the engine's hooks; evaluate what save_16bit_model "
           "wrote, or train in that dtype"),
       row("tf32", &A::tf32, {}, kWorks, "TF32 in fp32 matrix products; no effect on a CPU"),
       row("activation_checkpointing", &A::activation_checkpointing, {}, kWorks, "the newer name of gradient_checkpointing"),

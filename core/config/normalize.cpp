@@ -80,7 +80,7 @@ void Normalizer::any_member(const std::string& key, const Value& value, const Di
   } else {
     const std::string advice = is_in_own ? own_->advice_for(key, path) : advice_for(key, path);
     throw Error(
-        ErrorCode::kConfig, formatted("{}unknown key {} at {}{}", where(spot), in_quotes(key), dotted(spot.from), advice),
+        ErrorCode::kConfig, formatted("{}unknown key {} {}{}", where(spot), in_quotes(key), place_of(path), advice),
         advice.ends_with("leave it out")
             ? "take it out, or add a leading underscore to keep it as a note"
             : formatted("{}add a leading underscore to keep a note in the file; `gannet config keys --all` lists all keys",

@@ -29,9 +29,9 @@ class Config(Case):
   "optimizer": {"type": "AdmW", "params": {"lr": 1e-3}},
   "scheduler": {"type": "WarmupLR", "params": {"warmup_num_stepz": 5, "warmup_max_lr": "high"}}
 }""", code=2)
-        for mistake in (r"c\.json:2:3: unknown key 'train_batch_sise' at train_batch_sise; did you mean 'train_batch_size'\?\n  \(",
+        for mistake in (r"c\.json:2:3: unknown key 'train_batch_sise' at the top level; did you mean 'train_batch_size'\?\n  \(",
                         r"c\.json:3:3: gradient_clipping must be", r"c\.json:4:\d+: fp16.loss_scale must be",
-                        r"c\.json:4:\d+: unknown key 'hysterese' at fp16.hysterese; did you mean 'hysteresis'\?",
+                        r"c\.json:4:\d+: unknown key 'hysterese' in fp16; did you mean 'hysteresis'\?",
                         r"c\.json:5:\d+: there is no optimizer plugin 'AdmW' for device '[a-z]+'; did you mean 'adamw'\?",
                         r"c\.json:6:\d+: scheduler plugin WarmupLR has no parameter 'warmup_num_stepz'; did you mean 'warmup_num_steps'\?",
                         r"c\.json:6:\d+: parameter 'warmup_max_lr' of scheduler plugin WarmupLR: expected"):
@@ -95,7 +95,7 @@ class Config(Case):
         self.assertRegex(resolved, r'optimizer.param_groups.1 = \{"match": "\*embed\*", "lr": 1e-04\} +# c\.json:3:5\n')
         self.assertEqual(self.gannet("schedule", good, "--steps", "3", code=0), "step,lr,lr_1,lr_2\n0,0.0,0.0,0.0\n1,0.0,0.0,0.0\n2,0.05,0.1,0.15\n")
         self.assertIn("8 bytes of optimizer states", self.gannet("estimate", "--parameters", "1M", "--config", good, code=0))
-        self.assertIn("optimizer/param_groups\n    objects, default [] [active]", self.gannet("config", "keys", "optimizer", code=0))
+        self.assertIn("optimizer.param_groups\n    objects, default [] [active]", self.gannet("config", "keys", "optimizer", code=0))
 
     def test_untested_optimizers_are_a_list_of_deepspeeds(self):
         text = self.check(PLAIN % '"zero_allow_untested_optimizer": true, "optimizer": {"type": "SGD"}, "zero_optimization": {"stage": 2}', code=0)
@@ -245,7 +245,7 @@ class Config(Case):
 
     def test_a_schedules_length_comes_from_the_config(self):
         for given in ('"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 7, "warmup_num_steps": 2}}',
-                      '"scheduler": {"type": "linear"}, "gannet": {"total_steps": 7}'):
+                      '"scheduler": {"type": "cosine"}, "gannet": {"total_steps": 7}'):
             config = self.write("c.json", PLAIN % ('"optimizer": {"type": "AdamW", "params": {"lr": 0.5}}, ' + given))
             rows = self.gannet("schedule", config, code=0)
             self.assertEqual(rows, self.gannet("schedule", config, "--steps", "7", code=0))

@@ -105,7 +105,7 @@ class Doctor(Case):
     def test_names_both_files_where_a_plugin_stands_before_gannets_own(self):
         diagnosis = self.diagnose(**self.put("shadows"))
         self.assertRegex(json.dumps(diagnosis["notes"]),
-                         r"optimizer plugin SGD \(cpu\) is taken from \S+/shadows\.so, which takes precedence over Gannet's own, \S+gannet_optimizer_sgd\.so")
+                         r"optimizer plugin SGD \(cpu\) is taken from \S+/shadows\.so, which takes precedence over Gannet's own, \S+/gannet_optimizer_sgd\.so")
 
     def test_refuses_what_every_user_may_write_unless_the_config_trusts_it(self):
         self.put("shadows")
@@ -142,8 +142,8 @@ class Doctor(Case):
         home = self.folder / "wandas_home"
         (home / "plugins").mkdir(parents=True)
         text = self.gannet("doctor", "--report", HOME=str(home), USER="wanda42",
-                           GANNET_PLUGIN_PATH=f"{home}plugins:/home/erwin/plugins:/opt/wanda42/lib")
-        for shown in ("### gannet doctor: ", "| accelerator | cpu |", "`<host>`, `<user>`, `~`", "~plugins", "/home/<user>/plugins", "/opt/<user>/lib"):
+                           GANNET_PLUGIN_PATH=f"{home}/plugins:/home/erwin/plugins:/opt/wanda42/lib")
+        for shown in ("### gannet doctor: ", "| accelerator | cpu |", "`<host>`, `<user>`, `~`", "~/plugins", "/home/<user>/plugins", "/opt/<user>/lib"):
             self.assertIn(shown, text)
         for secret in (str(home), "wanda42", "erwin"):
             self.assertNotIn(secret, text)

@@ -12,12 +12,12 @@ SLIPS = [
     ("run --num-procs 2 ls", "gannet: unknown option '--num-procs' before PROGRAM; did you mean '--num_procs'?"),
     ("run --num_procs 0 ls", "gannet: `gannet run`: --num_procs is '0', and must be a number from 1 to 4096"),
     ("schedule --step 5", "gannet: unknown option '--step' of `gannet schedule`; did you mean '--steps'?"),
-    ("schedule x.json", "gannet: `gannet schedule` needs --steps"),
+    ("estimate", "gannet: `gannet estimate` needs --parameters"),
     ("schedule x.json --steps", "gannet: `gannet schedule`: --steps needs a value"),
     ("estimate --parameters 1B --dtype bf15", "--dtype is 'bf15', and must be one of bf16, fp16, fp32, fp64; did you mean"),
-    ("config check", "gannet: `gannet config check` needs FILE (the config)"),
+    ("config check", "gannet: `gannet config check` needs FILE (the configs; - reads the standard input)"),
     ("completion", "gannet: `gannet completion` needs SHELL (the shell: bash, zsh or fish)"),
-    ("config check a.json b.json", "gannet: `gannet config check` does not take 'b.json'"),
+    ("config resolve a.json b.json", "gannet: `gannet config resolve` does not take 'b.json'"),
     ("doctor --json --report", "gannet: `gannet doctor`"),
     ("completion tcsh", "must be one of bash, zsh, fish"),
     ("help chekpoint list", "did you mean 'checkpoint list'?"),
@@ -78,9 +78,11 @@ class Help(Case):
         self.assertIn("Usage: gannet run [OPTIONS] [--] PROGRAM ARGS...", text)
         self.assertRegex(text, r"--nproc-per-node N\s+ranks to start on this machine \(1 to 4096\)")
         text = self.gannet("schedule", "--help", code=0)
-        self.assertIn("Usage: gannet schedule --steps N [OPTIONS] CONFIG", text)
+        self.assertIn("Usage: gannet schedule [OPTIONS] CONFIG", text)
         self.assertEqual(self.gannet("help", "schedule", code=0), text)
-        self.assertRegex(self.gannet("estimate", "--help", code=0), r"--ranks N +number of processes \(1 to \d+; default: 1\)")
+        text = self.gannet("estimate", "--help", code=0)
+        self.assertIn("Usage: gannet estimate --parameters VALUE [OPTIONS]", text)
+        self.assertRegex(text, r"--ranks N +number of processes \(1 to \d+; default: 1\)")
         self.assertLessEqual(max(map(len, self.gannet("bench", "nvme", "--help", code=0).splitlines())), 120)
 
     @unittest.skipUnless(shutil.which("groff"), "groff is not installed: the manual page is not set")

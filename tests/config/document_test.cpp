@@ -39,7 +39,7 @@ TEST(Document, ParamsAreFree) {
 TEST(Document, SectionsThatDeepSpeedHandsOnTakeOtherMembers) {
   EXPECT_NO_THROW(from(R"({"amp": {"enabled": false, "opt_level": "O1"}})"));
   EXPECT_EQ(error_of([] { from(R"({"aio": {"blocksize": 1}})"); }).message(),
-            "t.json:1:10: unknown key 'blocksize' at aio.blocksize; did you mean 'block_size'?");
+            "t.json:1:10: unknown key 'blocksize' in aio; did you mean 'block_size'?");
 }
 
 TEST(Document, DeprecatedKeysAreMappedAndSaid) {
@@ -103,7 +103,7 @@ TEST(Document, NullAndAutoMergedOverAValueTakeItAway) {
 
 TEST(Document, ADictionaryIsCheckedAsAFileIs) {
   EXPECT_EQ(error_of([] { Document::from_dict(Dict{{"train_batch_sise", 8}}, "code"); }).message(),
-            "code: unknown key 'train_batch_sise' at train_batch_sise; did you mean 'train_batch_size'?");
+            "code: unknown key 'train_batch_sise' at the top level; did you mean 'train_batch_size'?");
   EXPECT_THAT(error_of([] { Document::from_dict(Dict{{"train_batch_size", 8}, {"train_batch_size", 9}}, "code"); }).message(),
               HasSubstr("stands twice"));
   Dict twice;

@@ -52,8 +52,8 @@ bool same_value(const Value& a, const Value& b) {
 
 // Two documents print a key where DeepSpeed does not read it: refused as printed. filled.json has them amended.
 const std::map<std::string, std::string> kRefused = {
-    {"004_line_1097", "unknown key 'enabled' at /enabled"},
-    {"004_line_551", "unknown key 'aio' at zero_optimization.aio; it belongs at the top level"}};
+    {"004_line_1097", "unknown key 'enabled' at the top level"},
+    {"004_line_551", "unknown key 'aio' in zero_optimization; it belongs at the top level"}};
 
 Config config_of(const std::string& name, const json& expected) {
   return expected.contains("amended") ? Config(value_of(expected.at("amended")).as_dict()) : Config(kFolder + name + ".json");
@@ -183,8 +183,7 @@ TEST(DocumentsConfigs, TheCommandLineResolvesThemToo) {
     ASSERT_EQ(pclose(pipe), 0) << command;
     const json resolved = json::parse(text);
     for (const json& key : expected.at("filled")) {
-      std::string path = "/" + key.get<std::string>();
-      std::replace(path.begin(), path.end(), '.', '/');
+      const auto path = key.get<std::string>();
       ASSERT_TRUE(resolved.contains(path)) << path;
       EXPECT_TRUE(same_value(value_of(resolved.at(path).at("value")), value_of(expected.at("values").at(key)))) << path;
       EXPECT_THAT(resolved.at(path).at("origin").get<std::string>(), HasSubstr("auto: ")) << path;

@@ -41,12 +41,12 @@ TEST(OwnSections, AreReadWithTypesOriginsAndDefaults) {
 }
 
 TEST(OwnSections, MistakesInThemAreThoseOfAnyKey) {
-  EXPECT_THAT(refusal(R"("mix": 2)"), HasSubstr("config text:1:36: /corpus/mix must be a finite number 0..1, found 2"));
+  EXPECT_THAT(refusal(R"("mix": 2)"), HasSubstr("config text:1:36: corpus.mix must be a finite number 0..1, found 2"));
   EXPECT_THAT(refusal(R"("mix": 2)"), HasSubstr("of the second; default 0.5"));
-  EXPECT_THAT(refusal(R"("mox": 1)"), HasSubstr("unknown key 'mox' at /corpus/mox; did you mean 'mix'?"));
+  EXPECT_THAT(refusal(R"("mox": 1)"), HasSubstr("unknown key 'mox' in corpus; did you mean 'mix'?"));
   EXPECT_THAT(refusal(R"("filter": {"languages": "en"})"), HasSubstr("did you mean 'language'?"));
   EXPECT_THAT(refusal(R"("filter": {"language": "fr"})"), HasSubstr("must be one of en, de"));
-  EXPECT_THAT(refusal(R"("path": 3)"), HasSubstr("/corpus/path must be a string"));
+  EXPECT_THAT(refusal(R"("path": 3)"), HasSubstr("corpus.path must be a string"));
   EXPECT_THAT(refusal(R"("path": "a", "path": "b")"), HasSubstr("twice"));
   EXPECT_THAT(error_of([] { Config(R"({"corpus": {}})"); }).what(), HasSubstr("unknown key 'corpus'"));
 }
@@ -58,7 +58,7 @@ TEST(OwnSections, StayWithTheConfigThatIsOverwritten) {
   EXPECT_EQ(config.get("corpus.mix").value, Value(0.25));
   EXPECT_EQ(config.get("corpus.mix").origin, "command line");
   EXPECT_EQ(config.get("corpus.filter.language").origin, "program");
-  EXPECT_THAT(error_of([&] { config.fill("corpus.mix", -1, "program"); }).what(), HasSubstr("program: /corpus/mix must be"));
+  EXPECT_THAT(error_of([&] { config.fill("corpus.mix", -1, "program"); }).what(), HasSubstr("program: corpus.mix must be"));
 }
 
 TEST(OwnSections, ATableThatIsWrongIsRefused) {

@@ -75,7 +75,7 @@ TEST(Precision, InputsOfAnotherDtypeNameTheSectionOfTheConfig) {
       return std::string("no error");
     };
     const auto names_it =
-        testing::AllOf(HasSubstr(std::string("/") + kind + "/enabled = true (code)"),
+        testing::AllOf(HasSubstr(std::string(kind) + ".enabled = true (code)"),
                        HasSubstr(dtype == at::kHalf ? "x.to(at::kHalf)" : "x.to(at::kBFloat16)"), HasSubstr("torch_autocast"));
     EXPECT_THAT(said([&, &x = x, &y = y] { engine->forward(x, y); }),
                 testing::AllOf(names_it, HasSubstr("forward failed in an operator with tensors of two dtypes: mat1 and mat2")));

@@ -256,7 +256,7 @@ void Construction::open() {
   if (options_.inference)
     for (const auto& [block, type] :
          {std::pair("optimizer", settings.optimizer.type), std::pair("scheduler", settings.scheduler.type)})
-      if (!type.empty()) log_info(formatted("no effect: /{} (the engine was made for inference)", block));
+      if (!type.empty()) log_info(formatted("no effect: {} (the engine was made for inference)", block));
 }
 
 void Construction::read_rules() {

@@ -71,7 +71,7 @@ TEST(OwnSections, ATableThatIsWrongIsRefused) {
   EXPECT_THAT(said("mine", {{.name = "a", .type = "number", .range = "0 to 1"}}), HasSubstr("is no range of a number"));
   EXPECT_THAT(said("mine", {{.name = "a", .type = "choice"}}), HasSubstr("is no range of a choice"));
   EXPECT_THAT(said("mine", {{.name = "a", .type = "integer", .fallback = -1, .range = ">=0"}}),
-              HasSubstr("the default of /mine/a must be an integer >=0"));
+              HasSubstr("the default of mine.a must be an integer >=0"));
   EXPECT_THAT(said("mine", {{.name = "a", .type = "any"}, {.name = "a", .type = "any"}}), HasSubstr("it stands twice"));
   EXPECT_THAT(said("mine", {{.name = "a", .type = "any"}, {.name = "a.b", .type = "any"}}),
               HasSubstr("is a value, not a section"));

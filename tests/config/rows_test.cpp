@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "config/convert.h"
+#include "config/document.h"
 #include "config/effective.h"
 #include "config/parse.h"
 #include "expect_error.h"
@@ -263,7 +264,7 @@ TEST(Rows, AValueOutOfRangeIsRefusedWithTheMeaningAndTheDefaultOfItsRow) {
     else
       continue;
     const Error error = error_of([&] { document_with(*key, wrong); });
-    EXPECT_THAT(error.message(), HasSubstr("/" + std::string(key->path) + " must be " + wanted(*key)));
+    EXPECT_THAT(error.message(), HasSubstr(dotted(key->path) + " must be " + wanted(*key)));
     EXPECT_THAT(error.next_step(), StartsWith(std::string(key->meaning)));
     if (key->default_json != "null") {
       EXPECT_THAT(error.next_step(), HasSubstr("default " + std::string(key->default_json)));

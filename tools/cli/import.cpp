@@ -8,6 +8,7 @@
 #include "base/format.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/commands.h"
+#include "cli/export_deepspeed.h"
 #include "convert/deepspeed.h"
 #include "convert/deepspeed_folder.h"
 #include "convert/import_weights.h"
@@ -26,11 +27,7 @@ struct ImportArguments {
 
 // "transformer.=" removes a prefix, "=transformer." adds one to every name.
 std::pair<std::string, std::string> parse_rename(const std::string& text) {
-  const size_t at = text.find('=');
-  if (at == text.npos)
-    throw Error(ErrorCode::kArgument, formatted("--rename {}: there is no '=' in it", text),
-                "write FROM=TO: it replaces the prefix FROM of names by TO");
-  return {text.substr(0, at), text.substr(at + 1)};
+  return parse_pair("--rename", text, "write FROM=TO: it replaces the prefix FROM of names by TO");
 }
 
 // Imports weights only, from a file or a folder in Hugging Face's layout.

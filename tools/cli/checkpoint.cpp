@@ -142,6 +142,11 @@ std::string format_of(const std::string& out) {
 
 // Exports a Gannet or DeepSpeed checkpoint folder to a folder or a file.
 void export_weights(const CheckpointArguments& arguments) {
+  const std::string by_name = format_of(arguments.out);
+  if (!arguments.format.empty() && !by_name.empty() && arguments.format != by_name)
+    throw Error(ErrorCode::kArgument,
+                formatted("--format {} and the name {} contradict each other", arguments.format, arguments.out),
+                "leave --format out, or change the name");
   if (is_deepspeed_format(arguments.format)) {
     if (arguments.ema || !arguments.dtype.empty())
       throw Error(ErrorCode::kArgument,
@@ -152,11 +157,6 @@ void export_weights(const CheckpointArguments& arguments) {
   }
   arguments.to_deepspeed.refuse(arguments.format);
   const std::map<std::string, c10::ScalarType> dtypes = {{"fp32", c10::kFloat}, {"bf16", c10::kBFloat16}, {"fp16", c10::kHalf}};
-  const std::string by_name = format_of(arguments.out);
-  if (!arguments.format.empty() && !by_name.empty() && arguments.format != by_name)
-    throw Error(ErrorCode::kArgument,
-                formatted("--format {} and the name {} contradict each other", arguments.format, arguments.out),
-                "leave --format out, or change the name");
   const std::string format = by_name.empty() ? arguments.format : by_name;
   checkpoint::ExportOptions options{.format = format == "pt" ? convert::pt_format() : checkpoint::safetensors_format()};
   if (!arguments.dtype.empty()) options.dtype = dtypes.at(arguments.dtype);

@@ -183,14 +183,18 @@ namespace {
 // The hyperparameters of a group as DeepSpeed's or, if `is_torch`, torch's class of optimizer has them.
 Dict group_keys(const DeepSpeedSource& source, const Dict& hyper) {
   Dict keys;
-  List betas;
   for (const auto& [name, number] : hyper.entries()) {
-    if (name.starts_with("betas["))
-      betas.push_back(number.as_number());
-    else if (name.find('[') == std::string::npos)
-      keys[name] = number.as_number();
+    const size_t bracket = name.find('[');  // "betas[0]"
+    Value& value = keys[name.substr(0, bracket)];
+    if (bracket == std::string::npos) {
+      value = number.as_number();
+    } else {
+      if (!value.is_list()) value = List();
+      value.as_list().push_back(number.as_number());
+    }
   }
-  if (!betas.empty()) keys["betas"] = std::move(betas);
+  // What a schedule cannot change is in the config, and not in a run's checkpoint.
+  if (source.family == OptimizerFamily::kAdam && !keys.find("eps")) keys["eps"] = number_of(source, "/optimizer/params/eps", 1e-8);
   if (source.family == OptimizerFamily::kAdam && !source.is_torch_optimizer) {
     keys["bias_correction"] = flag_of(source, "/optimizer/params/bias_correction", true);
     keys["step"] = 0;  // the states count
@@ -201,6 +205,7 @@ Dict group_keys(const DeepSpeedSource& source, const Dict& hyper) {
   if (source.family == OptimizerFamily::kAdam) {
     keys["amsgrad"] = false;
     keys["capturable"] = false;
+    keys["decoupled_weight_decay"] = source.is_decay_decoupled;
   } else {
     keys["nesterov"] = flag_of(source, "/optimizer/params/nesterov", false);
     for (const char* key : {"momentum", "dampening", "weight_decay"})

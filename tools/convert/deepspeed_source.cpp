@@ -103,7 +103,8 @@ void set_optimizer(DeepSpeedSource& source) {
   std::string name = optimizer_of(source.from);
   if (const Value* type = name.empty() ? source.config_value("/optimizer/type") : nullptr; type && type->is_string())
     name = type->as_string();
-  if (name.starts_with("torch::optim::")) {
+  const bool is_own = name.starts_with("torch::optim::");  // an optimizer of the program's own
+  if (is_own) {
     name = name.substr(14);
     source.is_torch_optimizer = true;
   }
@@ -114,6 +115,8 @@ void set_optimizer(DeepSpeedSource& source) {
   const Value* torch_adam = source.config_value("/optimizer/params/torch_adam");
   source.is_torch_optimizer |= torch_adam && torch_adam->is_bool() && torch_adam->as_bool();
   static const std::set<std::string> kAdams = {"adam", "adamw", "onebitadam", "zerooneadam"};
+  const Value* w_mode = source.config_value("/optimizer/params/adam_w_mode");
+  source.is_decay_decoupled = kind == "adamw" || (kind == "adam" && !is_own && (!w_mode || !w_mode->is_bool() || w_mode->as_bool()));
   if (kAdams.contains(kind) || (kind.empty() && there.contains("exp_avg_sq"))) {
     source.family = OptimizerFamily::kAdam;
     source.states = {"exp_avg", "exp_avg_sq"};

@@ -48,6 +48,7 @@ struct DeepSpeedSource {
 
   OptimizerFamily family = OptimizerFamily::kAdam;
   bool is_torch_optimizer = false;   // torch's own class, whose step is a tensor
+  bool is_decay_decoupled = false;   // AdamW's
   std::vector<std::string> states = {};   // of `family`; states of a tensor that has none are zeros
   std::string precision = {};             // "fp32", "bf16", "fp16"
   c10::ScalarType model_dtype = c10::kFloat;

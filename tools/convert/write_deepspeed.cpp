@@ -25,6 +25,8 @@ struct Writing : FolderWriting {
   const DeepSpeedLayout& layout;
 };
 
+std::string count_of(uint64_t count, const char* one) { return formatted("{} {}{}", count, one, count == 1 ? "" : "s"); }
+
 std::vector<const SourceTensor*> pointers(const SourceGroup& group) {
   std::vector<const SourceTensor*> all;
   for (const SourceTensor& tensor : group.tensors) all.push_back(&tensor);
@@ -335,9 +337,9 @@ ToDeepSpeedReceipt write_deepspeed(const checkpoint::Opened& from, const std::st
   if (layout.stage == 0 && source.precision == "fp16")
     receipt.left_out.push_back("overflows until the loss scale is halved: stage 0 of DeepSpeed does not hold them");
   receipt.written = written_lines(source);
-  receipt.written.push_back(formatted("for ZeRO stage {} on {} {}, in {}: DeepSpeed finds parameters by their order, which must be "
+  receipt.written.push_back(formatted("for ZeRO stage {} on {}, in {}: DeepSpeed finds parameters by their order, which must be "
                                       "that of `gannet checkpoint show`",
-                                      layout.stage, layout.ranks, layout.ranks == 1 ? "rank" : "ranks", source.precision));
+                                      layout.stage, count_of(layout.ranks, "rank"), source.precision));
   return receipt;
 }
 
@@ -349,8 +351,8 @@ std::vector<std::string> written_lines(const DeepSpeedSource& source) {
     tensors += group.tensors.size();
   }
   std::vector<std::string> lines = {
-      formatted("{} trained parameters in {} {}, {} elements as fp32; {} frozen, {} buffers", tensors, source.groups.size(),
-                source.groups.size() == 1 ? "group" : "groups", numel, source.frozen.size(), source.buffers.size())};
+      formatted("{}, {} elements as fp32, in {}; {} frozen; {}", count_of(tensors, "trained parameter"), numel,
+                count_of(source.groups.size(), "group"), source.frozen.size(), count_of(source.buffers.size(), "buffer"))};
   if (!source.states.empty()) lines.push_back(formatted("optimizer states {}, step {}", join(source.states, ", "), source.applied_steps));
   lines.push_back(formatted("step {}, {} skipped, {} samples seen; the schedule's position, {}", source.global_steps,
                             source.skipped_steps, source.global_samples, source.schedule_position));

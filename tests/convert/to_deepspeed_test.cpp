@@ -62,12 +62,23 @@ class Leaves {
         for (const Node& item : node.items()) add(path + "/" + std::to_string(i++), item);
         break;
       }
-      case Kind::kNone: texts[path] = "None"; break;
-      case Kind::kBool: texts[path] = node.boolean() ? "True" : "False"; break;
-      case Kind::kInt: texts[path] = testing::PrintToString(static_cast<double>(node.integer())); break;
-      case Kind::kNumber: texts[path] = testing::PrintToString(node.number()); break;
-      case Kind::kString: texts[path] = node.text(); break;
-      default: texts[path] = object.kind_name();
+      case Kind::kNone:
+        texts[path] = "None";
+        break;
+      case Kind::kBool:
+        texts[path] = node.boolean() ? "True" : "False";
+        break;
+      case Kind::kInt:
+        texts[path] = testing::PrintToString(static_cast<double>(node.integer()));
+        break;
+      case Kind::kNumber:
+        texts[path] = testing::PrintToString(node.number());
+        break;
+      case Kind::kString:
+        texts[path] = node.text();
+        break;
+      default:
+        texts[path] = object.kind_name();
     }
   }
   std::shared_ptr<PtFile> file_;
@@ -144,7 +155,8 @@ TEST_P(SameFiles, HaveTheObjectsAndTheTensorsOfDeepSpeedsOwn) {
     }
     const std::set<std::string> kMore = {"/lr_scheduler/last_epoch", "/lr_scheduler/_step_count"};  // for torch's schedulers
     for (const auto& [path, text] : found.texts)
-      EXPECT_TRUE(wanted.texts.contains(path) || path.starts_with("/ds_config") || kMore.contains(path)) << each << " has " << path;
+      EXPECT_TRUE(wanted.texts.contains(path) || path.starts_with("/ds_config") || kMore.contains(path))
+          << each << " has " << path;
   }
   expect_equal(opened, imported(file("out"), "again"));
 }
@@ -188,7 +200,7 @@ TEST_F(ToDeepSpeed, AUniversalCheckpointIsReadBackAsItWas) {
   }
 }
 
-// Made of s2-fp32-r2 and s3-bf16-r2 by DeepSpeed's ds_to_universal.py.
+// Made of s2-fp32-r2 and s3-bf16-r2 by DeepSpeed itself (make_deepspeed_fixtures.py).
 TEST_F(ToDeepSpeed, UniversalCheckpointsOfDeepSpeedHaveWhatTheyWereMadeOf) {
   for (const auto& [name, from] : {std::pair("universal-s2-r2", "s2-fp32-r2"), std::pair("universal-s3-r2", "s3-bf16-r2")}) {
     SCOPED_TRACE(name);
@@ -246,8 +258,8 @@ TEST_F(ToDeepSpeed, RefusesWhatDeepSpeedDoesNotHave) {
   EXPECT_THAT(refused({1, 1, 0}), HasSubstr("has a 'step4' already"));
   // Weights alone have no groups.
   const launched::Outcome weights =
-      launched::shell(std::string(GANNET_BINARY_DIR "/bin/gannet checkpoint export ") + file("in") + " " + file("w.bin") + " && " +
-                      GANNET_BINARY_DIR "/bin/gannet checkpoint import " + file("w.bin") + " " + file("w"));
+      launched::shell(std::string(GANNET_BINARY_DIR "/bin/gannet checkpoint export ") + file("in") + " " + file("w.bin") +
+                      " && " + GANNET_BINARY_DIR "/bin/gannet checkpoint import " + file("w.bin") + " " + file("w"));
   ASSERT_EQ(weights.exit_code, 0) << weights.output;
   EXPECT_THAT(error_of(ErrorCode::kUnsupported, [&] { write_universal(checkpoint::open(file("w"), {}), file("u"), {}); }),
               HasSubstr("weights alone"));
@@ -263,9 +275,10 @@ TEST_F(ToDeepSpeed, IsACommandThatPrintsTheReceipt) {
   imported(deepspeeds("s1-fp16-r1"), "in");
   const launched::Outcome good = exporting(file("in") + " " + file("out") + " --format deepspeed --stage 3 --ranks 2");
   EXPECT_EQ(good.exit_code, 0) << good.output;
-  EXPECT_THAT(good.output, testing::AllOf(HasSubstr("exported " + file("in") + "/step4 as " + file("out") + "/step4, 4 files"),
-                                          HasSubstr("written: optimizer states exp_avg, exp_avg_sq, step 4"),
-                                          HasSubstr("written: loss scale 131072.0"), HasSubstr("for ZeRO stage 3 on 2 ranks, in fp16")));
+  EXPECT_THAT(good.output,
+              testing::AllOf(HasSubstr("exported " + file("in") + "/step4 as " + file("out") + "/step4, 4 files"),
+                             HasSubstr("written: optimizer states exp_avg, exp_avg_sq, step 4"),
+                             HasSubstr("written: loss scale 131072.0"), HasSubstr("for ZeRO stage 3 on 2 ranks, in fp16")));
   EXPECT_EQ(exporting(file("in") + " " + file("out") + " --format universal").exit_code, 0);
   const struct {
     std::string arguments, text;

@@ -21,8 +21,9 @@ std::pair<std::string, std::string> parse_pair(const std::string& option, const 
 void ToDeepSpeedArguments::add_options(CLI::App& exporting) {
   exporting.add_option("--stage", stage, "ZeRO stage that DeepSpeed resumes with, 0 to 3 (--format deepspeed)");
   exporting.add_option("--ranks", ranks, "number of data-parallel ranks that DeepSpeed resumes with (--format deepspeed)");
-  exporting.add_option("--sub-group-size", sub_group_size,
-                       "zero_optimization.sub_group_size of DeepSpeed's config at stage 3 (default: that of the checkpoint's config)");
+  exporting.add_option(
+      "--sub-group-size", sub_group_size,
+      "zero_optimization.sub_group_size of DeepSpeed's config at stage 3 (default: that of the checkpoint's config)");
   exporting.add_option("--rename", renames,
                        "FROM=TO: replace the prefix FROM of names by TO; may be given several times (deepspeed, universal)");
   exporting.add_option("--tied", tied,
@@ -70,7 +71,8 @@ void export_to_deepspeed(const std::string& folder, const std::string& tag, cons
   if (arguments.stage < 0 || arguments.ranks < 0)
     throw Error(ErrorCode::kArgument, formatted("--format deepspeed needs {}", arguments.stage < 0 ? "--stage" : "--ranks"),
                 "give the ZeRO stage (0 to 3) and the number of ranks of DeepSpeed's run; --format universal needs neither");
-  std::cout << convert::write_deepspeed(opened, out, {arguments.stage, arguments.ranks, arguments.sub_group_size}, options).to_string();
+  std::cout
+      << convert::write_deepspeed(opened, out, {arguments.stage, arguments.ranks, arguments.sub_group_size}, options).to_string();
 }
 
 }  // namespace gannet::cli

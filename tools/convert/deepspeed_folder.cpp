@@ -38,8 +38,8 @@ bool holds_files(const fs::path& folder) {
   });
 }
 
-// The tag that `latest` or, without it, `latest_universal` names; "" if there is neither. Reads only a small regular file: a FIFO would
-// block, and a device has no end.
+// The tag that `latest` or, without it, `latest_universal` names; "" if there is neither. Reads only a small regular file: a FIFO
+// would block, and a device has no end.
 std::string latest(const fs::path& dir) {
   const fs::path path = dir / (is_there(dir / "latest") ? "latest" : "latest_universal");
   if (!is_there(path)) return "";

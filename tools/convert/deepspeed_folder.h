@@ -6,7 +6,7 @@
 //   <dir>/<tag>/zero_pp_rank_<R>_mp_rank_00_model_states.pt          stage 3, one per rank
 //   <dir>/<tag>/[bf16_]zero_pp_rank_<R>_mp_rank_00_optim_states.pt   stages 1 to 3, one per rank
 //
-// A universal checkpoint (ds_to_universal.py) has no optimizer files, and <dir>/latest_universal:
+// A universal checkpoint, which DeepSpeed makes of another one, has no optimizer files, and <dir>/latest_universal:
 //   <dir>/<tag>/zero/<parameter>/fp32.pt, exp_avg.pt ..., zero/optimizer_state.pt
 //   <dir>/<tag>/mp_rank_00_model_states.pt, or zero_pp_rank_<R>_mp_rank_00_model_states.pt
 //

@@ -194,7 +194,8 @@ Dict group_keys(const DeepSpeedSource& source, const Dict& hyper) {
     }
   }
   // What a schedule cannot change is in the config, and not in a run's checkpoint.
-  if (source.family == OptimizerFamily::kAdam && !keys.find("eps")) keys["eps"] = number_of(source, "/optimizer/params/eps", 1e-8);
+  if (source.family == OptimizerFamily::kAdam && !keys.find("eps"))
+    keys["eps"] = number_of(source, "/optimizer/params/eps", 1e-8);
   if (source.family == OptimizerFamily::kAdam && !source.is_torch_optimizer) {
     keys["bias_correction"] = flag_of(source, "/optimizer/params/bias_correction", true);
     keys["step"] = 0;  // the states count
@@ -282,13 +283,15 @@ void write_scaler(DeepSpeedFile& file, const DeepSpeedSource& source) {
   add("overflow", false);
 }
 
-TensorParts parts_of(const DeepSpeedSource& source, const std::string& kind, const SourceTensor& tensor, int64_t begin, int64_t end) {
+TensorParts parts_of(const DeepSpeedSource& source, const std::string& kind, const SourceTensor& tensor, int64_t begin,
+                     int64_t end) {
   const std::string name = formatted("{}/{}", kind, tensor.stored);
   const checkpoint::TensorInfo* info = source.from.find(name);
   if (!info) return {{"", 0, end - begin}};
   if (info->numel() != tensor.numel)
-    throw Error(ErrorCode::kUnsupported, formatted("{}: '{}' has {} elements and its parameter {}: DeepSpeed's states have as many",
-                                                   source.from.path(), name, info->numel(), tensor.numel),
+    throw Error(ErrorCode::kUnsupported,
+                formatted("{}: '{}' has {} elements and its parameter {}: DeepSpeed's states have as many", source.from.path(),
+                          name, info->numel(), tensor.numel),
                 "export the weights alone with --format pt");
   return {{name, begin, end - begin}};
 }

@@ -44,7 +44,8 @@ void write_scaler(DeepSpeedFile& file, const DeepSpeedSource& source);
 
 // The parts of a tensor's elements [begin, end). `kind`: "parameter", "state/exp_avg" ...; a state
 // that the checkpoint does not have is zeros.
-TensorParts parts_of(const DeepSpeedSource& source, const std::string& kind, const SourceTensor& tensor, int64_t begin, int64_t end);
+TensorParts parts_of(const DeepSpeedSource& source, const std::string& kind, const SourceTensor& tensor, int64_t begin,
+                     int64_t end);
 
 // A value of the run's config, or `otherwise`.
 double number_of(const DeepSpeedSource& source, const std::string& path, double otherwise);

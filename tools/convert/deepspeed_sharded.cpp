@@ -157,8 +157,8 @@ void add_partitions(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
 
     int64_t at = 0;
     for (const NamedShape& shape : shapes) {
-      ImportedTensor& tensor =
-          state.trained.emplace_back(ImportedTensor{shape.name, shape.sizes, flat.dtype, flat.masters.cut(at, shape.numel), {}, static_cast<int64_t>(g)});
+      ImportedTensor& tensor = state.trained.emplace_back(
+          ImportedTensor{shape.name, shape.sizes, flat.dtype, flat.masters.cut(at, shape.numel), {}, static_cast<int64_t>(g)});
       for (const auto& [name, values] : flat.states) tensor.states.emplace(name, values.cut(at, shape.numel));
       at += shape.numel;
     }

@@ -88,8 +88,8 @@ void add_tensors(DeepSpeedSource& source, const ToDeepSpeedOptions& options) {
       throw Error(ErrorCode::kArgument, formatted("--tied {}={}: {} has no tensor '{}'", alias, name, from.path(), name),
                   "write ALIAS=NAME, with the NAME that the tensor has after --rename");
     if (!names.insert(alias).second)
-      throw Error(ErrorCode::kArgument, formatted("--tied {}={}: {} has a tensor '{}' of its own", alias, name, from.path(), alias),
-                  "leave it out");
+      throw Error(ErrorCode::kArgument,
+                  formatted("--tied {}={}: {} has a tensor '{}' of its own", alias, name, from.path(), alias), "leave it out");
   }
 }
 
@@ -116,7 +116,8 @@ void set_optimizer(DeepSpeedSource& source) {
   source.is_torch_optimizer |= torch_adam && torch_adam->is_bool() && torch_adam->as_bool();
   static const std::set<std::string> kAdams = {"adam", "adamw", "onebitadam", "zerooneadam"};
   const Value* w_mode = source.config_value("/optimizer/params/adam_w_mode");
-  source.is_decay_decoupled = kind == "adamw" || (kind == "adam" && !is_own && (!w_mode || !w_mode->is_bool() || w_mode->as_bool()));
+  source.is_decay_decoupled =
+      kind == "adamw" || (kind == "adam" && !is_own && (!w_mode || !w_mode->is_bool() || w_mode->as_bool()));
   if (kAdams.contains(kind) || (kind.empty() && there.contains("exp_avg_sq"))) {
     source.family = OptimizerFamily::kAdam;
     source.states = {"exp_avg", "exp_avg_sq"};
@@ -128,14 +129,17 @@ void set_optimizer(DeepSpeedSource& source) {
     source.family = OptimizerFamily::kLion;
     source.states = {"exp_avg"};
   } else {
-    throw Error(ErrorCode::kUnsupported,
-                formatted("{}: the states of the optimizer '{}' are not exported: DeepSpeed's ZeRO loads those of Adam, AdamW, SGD and Lion",
-                          source.from.path(), name),
-                "export the weights alone with --format pt");
+    throw Error(
+        ErrorCode::kUnsupported,
+        formatted(
+            "{}: the states of the optimizer '{}' are not exported: DeepSpeed's ZeRO loads those of Adam, AdamW, SGD and Lion",
+            source.from.path(), name),
+        "export the weights alone with --format pt");
   }
   for (const std::string& state : source.states) there.erase(state);
   if (!there.empty())
-    source.left_out.push_back(formatted("optimizer states {}: DeepSpeed's {} does not have them", join({there.begin(), there.end()}, ", "), name));
+    source.left_out.push_back(
+        formatted("optimizer states {}: DeepSpeed's {} does not have them", join({there.begin(), there.end()}, ", "), name));
 }
 
 void set_numbers(DeepSpeedSource& source) {
@@ -170,7 +174,8 @@ void add_left_out(DeepSpeedSource& source) {
     if (const Value* of_rank = from.rank_document(rank).find("states"))
       for (const auto& [name, value] : of_rank->as_dict().entries()) states.insert(name);
   for (const std::string& name : states)
-    source.left_out.push_back(formatted("'{}' of each rank (the loader's position, add_state): the program finds its data by global_samples", name));
+    source.left_out.push_back(
+        formatted("'{}' of each rank (the loader's position, add_state): the program finds its data by global_samples", name));
   if (const Value* client = document.find("client_state"); client && client->is_dict())
     for (const auto& [key, value] : client->as_dict().entries())
       if (engine_keys().contains(key))
@@ -178,6 +183,9 @@ void add_left_out(DeepSpeedSource& source) {
   if (from.world_size() > 1 && !source.buffers.empty()) source.left_out.push_back("buffers of ranks other than 0");
   if (const Value* state = document.find("schedule_state"); state && !state->as_list().empty())
     source.left_out.push_back("the state of the schedule besides its position");
+  if (const Value* excluded = document.find("frozen_excluded"); excluded && excluded->is_bool() && excluded->as_bool())
+    source.left_out.push_back(
+        "frozen parameters, if the model has any: the checkpoint was saved without them (load_module_strict=False)");
   if (const Value* lags = document.find("missed_updates"); lags && !lags->as_dict().entries().empty())
     source.left_out.push_back("the updates that single parameters missed: DeepSpeed has one step for a group");
 }

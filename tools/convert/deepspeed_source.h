@@ -1,6 +1,5 @@
 // A Gannet checkpoint as DeepSpeed would hold it: parameter groups in order, with their optimizer's
-// states and hyperparameters, and the numbers of the run. The writers are write_deepspeed.h and
-// write_universal.h.
+// states and hyperparameters, and the numbers of the run. write_deepspeed.h writes it.
 #pragma once
 
 #include <gannet/value.h>
@@ -47,10 +46,10 @@ struct DeepSpeedSource {
   std::vector<std::pair<std::string, std::string>> tied = {};  // another name, and the name of the stored tensor
 
   OptimizerFamily family = OptimizerFamily::kAdam;
-  bool is_torch_optimizer = false;   // torch's own class, whose step is a tensor
-  bool is_decay_decoupled = false;   // AdamW's
-  std::vector<std::string> states = {};   // of `family`; states of a tensor that has none are zeros
-  std::string precision = {};             // "fp32", "bf16", "fp16"
+  bool is_torch_optimizer = false;       // torch's own class, whose step is a tensor
+  bool is_decay_decoupled = false;       // AdamW's
+  std::vector<std::string> states = {};  // of `family`; states of a tensor that has none are zeros
+  std::string precision = {};            // "fp32", "bf16", "fp16"
   c10::ScalarType model_dtype = c10::kFloat;
   int64_t global_steps = 0, applied_steps = 0, skipped_steps = 0, global_samples = 0, schedule_position = 0;
   int64_t accumulation_steps = 1;

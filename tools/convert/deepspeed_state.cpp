@@ -72,7 +72,8 @@ void add_rest(const DeepSpeedFolder& folder, DeepSpeedState& state, std::set<std
       state.notes.push_back(formatted("{} of the model: it is {}, not a tensor", name, node.object().kind_name()));
       continue;
     }
-    if (node.tensor().numel() == 0 && (state.stage == 3 || !folder.universal.empty())) continue;  // placeholder for a sharded parameter
+    if (node.tensor().numel() == 0 && (state.stage == 3 || !folder.universal.empty()))
+      continue;  // placeholder for a sharded parameter
     state.frozen.push_back({name, node.tensor().sizes, node.tensor().dtype, files::whole(node), {}});
   }
 }

@@ -41,8 +41,8 @@ DeepSpeedState sort_out(const DeepSpeedFolder& folder, bool weights_only);
 // The note for users about `frozen_excluded`.
 std::string frozen_note(const DeepSpeedState& state);
 
-// The parts of sort_out: universal checkpoints (deepspeed_universal.cpp), stages 1 to 3 (deepspeed_sharded.cpp), stage 0 (deepspeed_whole.cpp),
-// untrained tensors (deepspeed_state.cpp).
+// The parts of sort_out: universal checkpoints (deepspeed_universal.cpp), stages 1 to 3 (deepspeed_sharded.cpp), stage 0
+// (deepspeed_whole.cpp), untrained tensors (deepspeed_state.cpp).
 void add_universal(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedState& state);
 void add_sharded(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedState& state);
 // `untrained`: names in the model's state_dict that are not parameters, or that are another name of

@@ -28,7 +28,10 @@ std::vector<std::pair<std::string, ShapeEntry>> listed(const DeepSpeedFolder& fo
   if (shapes)
     for (const files::Node& group : shapes->items()) {
       for (const auto& [name, shape] : group.entries())
-        if (known.insert(name).second) all.push_back({name, {shape.shape(), buffer}});
+        if (name.find('/') != std::string::npos)
+          shape.refuse("a parameter's name without '/'");
+        else if (known.insert(name).second)
+          all.push_back({name, {shape.shape(), buffer}});
       ++buffer;
     }
   for (const std::string& name : files::names_in(folder.universal))
@@ -43,8 +46,9 @@ files::Node tensor_in(const files::Node& file, const std::vector<int64_t>& liste
   floating(tensor);
   sizes = file.is_tensor() ? listed : tensor.tensor().sizes;
   if (tensor.tensor().numel() != numel_of(tensor, sizes))
-    throw Error(ErrorCode::kMismatch, formatted("{}: it has {} elements, and its shape in param_shapes {}", file.file()->path(),
-                                                tensor.tensor().numel(), numel_of(tensor, sizes)),
+    throw Error(ErrorCode::kMismatch,
+                formatted("{}: it has {} elements, and its shape in param_shapes {}", file.file()->path(),
+                          tensor.tensor().numel(), numel_of(tensor, sizes)),
                 "are the files of one save, and whole?");
   return tensor;
 }

@@ -138,8 +138,8 @@ void add_by_value(const files::Node& optimizer, const std::vector<NamedNode>& ca
     const auto& [name, node] = candidates[i];
     const size_t g = static_cast<size_t>(groups[i]);
     const int64_t numel = node.tensor().numel();
-    ImportedTensor& tensor =
-        state.trained.emplace_back(ImportedTensor{name, node.tensor().sizes, c10::kFloat, masters[g].cut(places[g], numel), {}, groups[i]});
+    ImportedTensor& tensor = state.trained.emplace_back(
+        ImportedTensor{name, node.tensor().sizes, c10::kFloat, masters[g].cut(places[g], numel), {}, groups[i]});
     for (const auto& [key, values] : moments[g]) tensor.states.emplace(key, values.cut(places[g], numel));
     places[g] += numel;
     state.has_states |= !moments[g].empty();

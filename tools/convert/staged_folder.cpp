@@ -13,7 +13,8 @@ namespace gannet::convert {
 StagedFolder::StagedFolder(std::string out, std::string name)
     : out_(std::move(out)), name_(std::move(name)), staged_(formatted("{}/.{}.tmp-{}", out_, name_, ::getpid())) {
   if (files::kind_of(formatted("{}/{}", out_, name_)).exists)
-    throw Error(ErrorCode::kArgument, formatted("{} has a '{}' already", out_, name_), "name a folder that has none, or remove it");
+    throw Error(ErrorCode::kArgument, formatted("{} has a '{}' already", out_, name_),
+                "name a folder that has none, or remove it");
   is_new_ = !files::kind_of(out_).exists;
   std::error_code failure;
   std::filesystem::create_directories(staged_, failure);

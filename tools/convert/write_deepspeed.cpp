@@ -234,8 +234,9 @@ void write_sub_groups(const Writing& writing, const SubGroups& groups, int64_t r
 void write_stage3(const Writing& writing) {
   const SubGroups groups = sub_groups_of(writing);
   for (int64_t rank = 0; rank < writing.layout.ranks; ++rank) {
-    writing.write(model_file(writing.source, {.stage = 3, .ranks = writing.layout.ranks, .rank = rank, .buffers = groups.tensors}),
-                  formatted("zero_pp_rank_{}_mp_rank_00_model_states.pt", rank));
+    writing.write(
+        model_file(writing.source, {.stage = 3, .ranks = writing.layout.ranks, .rank = rank, .buffers = groups.tensors}),
+        formatted("zero_pp_rank_{}_mp_rank_00_model_states.pt", rank));
     write_sub_groups(writing, groups, rank);
   }
 }
@@ -337,9 +338,10 @@ ToDeepSpeedReceipt write_deepspeed(const checkpoint::Opened& from, const std::st
   if (layout.stage == 0 && source.precision == "fp16")
     receipt.left_out.push_back("overflows until the loss scale is halved: stage 0 of DeepSpeed does not hold them");
   receipt.written = written_lines(source);
-  receipt.written.push_back(formatted("for ZeRO stage {} on {}, in {}: DeepSpeed finds parameters by their order, which must be "
-                                      "that of `gannet checkpoint show`",
-                                      layout.stage, count_of(layout.ranks, "rank"), source.precision));
+  receipt.written.push_back(
+      formatted("for ZeRO stage {} on {}, in {}: DeepSpeed finds parameters by their order, which must be "
+                "that of `gannet checkpoint show`",
+                layout.stage, count_of(layout.ranks, "rank"), source.precision));
   return receipt;
 }
 
@@ -353,7 +355,8 @@ std::vector<std::string> written_lines(const DeepSpeedSource& source) {
   std::vector<std::string> lines = {
       formatted("{}, {} elements as fp32, in {}; {} frozen; {}", count_of(tensors, "trained parameter"), numel,
                 count_of(source.groups.size(), "group"), source.frozen.size(), count_of(source.buffers.size(), "buffer"))};
-  if (!source.states.empty()) lines.push_back(formatted("optimizer states {}, step {}", join(source.states, ", "), source.applied_steps));
+  if (!source.states.empty())
+    lines.push_back(formatted("optimizer states {}, step {}", join(source.states, ", "), source.applied_steps));
   lines.push_back(formatted("step {}, {} skipped, {} samples seen; the schedule's position, {}", source.global_steps,
                             source.skipped_steps, source.global_samples, source.schedule_position));
   if (source.precision == "fp16") lines.push_back(formatted("loss scale {}", source.scaler("scale").to_json()));

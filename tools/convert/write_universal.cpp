@@ -26,8 +26,9 @@ void make_folder(const std::string& path) {
 
 void write_parameter(const FolderWriting& writing, const SourceTensor& tensor) {
   if (tensor.name.find('/') != std::string::npos)
-    throw Error(ErrorCode::kUnsupported, formatted("{}: the parameter '{}' has a '/' in its name, which names a folder here",
-                                                   writing.source.from.path(), tensor.name),
+    throw Error(ErrorCode::kUnsupported,
+                formatted("{}: the parameter '{}' has a '/' in its name, which names a folder here", writing.source.from.path(),
+                          tensor.name),
                 "rename it with --rename, or export with --format deepspeed");
   const std::string folder = formatted("zero/{}", tensor.name);
   make_folder(formatted("{}/{}", writing.folder, folder));

@@ -145,6 +145,15 @@ def compared(theirs, ours):
     return largest(theirs[:1], ours[:1], "loss"), largest(theirs, ours, "loss"), largest(theirs, ours, "lr"), norm
 
 
+def make_model_and_tokens(args):
+    if not (args.work / "model").exists():
+        run(words([args.peer_python, args.peer / "make_model.py", args.work / "model", "--layers", 2, "--width", 64, "--heads", 4,
+                   "--vocab", 256, "--positions", 128, "--seed", 7]), args.work, "make_model.log")
+    if not (args.work / "tokens.bin").exists():
+        texts = sorted(path for path in pathlib.Path("/usr/share/common-licenses").iterdir() if path.is_file() and not path.is_symlink())
+        (args.work / "tokens.bin").write_bytes(b"".join(path.read_bytes() for path in texts))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", type=pathlib.Path, required=True)
@@ -156,12 +165,7 @@ def main():
     parser.add_argument("--table", type=pathlib.Path)
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
-    if not (args.work / "model").exists():
-        run(words([args.peer_python, args.peer / "make_model.py", args.work / "model", "--layers", 2, "--width", 64, "--heads", 4,
-                   "--vocab", 256, "--positions", 128, "--seed", 7]), args.work, "make_model.log")
-    if not (args.work / "tokens.bin").exists():
-        texts = sorted(path for path in pathlib.Path("/usr/share/common-licenses").iterdir() if path.is_file() and not path.is_symlink())
-        (args.work / "tokens.bin").write_bytes(b"".join(path.read_bytes() for path in texts))
+    make_model_and_tokens(args)
 
     rows, failed = [], False
     for case in cases():

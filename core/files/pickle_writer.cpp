@@ -3,7 +3,11 @@
 #include <c10/core/ScalarType.h>
 #include <gannet/error.h>
 
+#include <algorithm>
+#include <bit>
 #include <map>
+#include <optional>
+#include <utility>
 
 #include "base/format.h"
 #include "files/pickle_classes.h"
@@ -14,62 +18,6 @@ namespace {
 template <class Number>
 void append(std::string& pickle, Number number) {
   pickle.append(reinterpret_cast<const char*>(&number), sizeof(number));
-}
-
-void append_text(std::string& pickle, std::string_view text) {
-  pickle += 'X';
-  append(pickle, static_cast<uint32_t>(text.size()));
-  pickle += text;
-}
-
-// Appends BININT1 or BININT if the value fits, otherwise LONG1 with 8 bytes.
-void append_integer(std::string& pickle, int64_t value) {
-  if (value >= 0 && value < 256) {
-    pickle += 'K';
-    append(pickle, static_cast<uint8_t>(value));
-  } else if (value >= INT32_MIN && value <= INT32_MAX) {
-    pickle += 'J';
-    append(pickle, static_cast<int32_t>(value));
-  } else {
-    pickle += "\x8a\x08";
-    append(pickle, value);
-  }
-}
-
-void append_integers(std::string& pickle, const std::vector<int64_t>& values) {
-  pickle += '(';
-  for (const int64_t value : values) append_integer(pickle, value);
-  pickle += 't';
-}
-
-// Appends torch._utils._rebuild_tensor_v2(storage, 0, sizes, strides, False, OrderedDict()), or
-// _v3, which names the dtype, if no storage class does.
-void append_tensor(std::string& pickle, const PtEntry& entry, const std::string& storage) {
-  const DtypeNames names = *dtype_names(entry.dtype);
-  const bool typed = !names.storage.empty();
-  int64_t numel = 1;
-  for (const int64_t size : entry.shape) numel *= size;
-  std::vector<int64_t> strides(entry.shape.size());
-  int64_t stride = 1;
-  for (size_t i = strides.size(); i-- > 0; stride *= std::max<int64_t>(entry.shape[i], 1)) strides[i] = stride;
-
-  // The outer mark begins the arguments, and the inner one begins the persistent id ('storage',
-  // type, key, 'cpu', size) that Q consumes.
-  pickle += typed ? "ctorch._utils\n_rebuild_tensor_v2\n((" : "ctorch._utils\n_rebuild_tensor_v3\n((";
-  append_text(pickle, "storage");
-  pickle += typed ? formatted("ctorch\n{}\n", names.storage) : "ctorch.storage\nUntypedStorage\n";
-  append_text(pickle, storage);
-  append_text(pickle, "cpu");
-  append_integer(pickle, typed ? numel : numel * static_cast<int64_t>(c10::elementSize(entry.dtype)));
-  pickle += "tQ";
-  append_integer(pickle, 0);
-  append_integers(pickle, entry.shape);
-  append_integers(pickle, strides);
-  pickle +=
-      "\x89"
-      "ccollections\nOrderedDict\n)R";
-  if (!typed) pickle += formatted("ctorch\n{}\n", names.dtype);
-  pickle += "tR";
 }
 
 // A dict of the file: tensors and dicts under their keys, in the order in which keys first
@@ -91,17 +39,17 @@ class DictTree {
     }
   }
 
-  void append_branch(std::string& pickle, size_t branch) const {
-    pickle += "}(";
+  void write_branch(PickleWriter& pickle, size_t branch) const {
+    pickle.begin_dict();
     for (size_t i = 0; i < branches_[branch].order.size(); ++i) {
       const auto& [key, place] = branches_[branch].order[i];
-      append_text(pickle, key);
+      pickle.text(key);
       if (branches_[branch].is_branch[i])
-        append_branch(pickle, place);
+        write_branch(pickle, place);
       else
-        append_tensor(pickle, entries_[place], storages_[place]);
+        pickle.tensor(entries_[place].dtype, entries_[place].shape, storages_[place]);
     }
-    pickle += 'u';
+    pickle.end_dict();
   }
 
  private:
@@ -136,15 +84,111 @@ class DictTree {
 
 }  // namespace
 
+void PickleWriter::text(std::string_view value) {
+  bytes_ += 'X';
+  append(bytes_, static_cast<uint32_t>(value.size()));
+  bytes_ += value;
+}
+
+// BININT1 or BININT if the value fits, otherwise LONG1 with 8 bytes.
+void PickleWriter::integer(int64_t value) {
+  if (value >= 0 && value < 256) {
+    bytes_ += 'K';
+    append(bytes_, static_cast<uint8_t>(value));
+  } else if (value >= INT32_MIN && value <= INT32_MAX) {
+    bytes_ += 'J';
+    append(bytes_, static_cast<int32_t>(value));
+  } else {
+    bytes_ += "\x8a\x08";
+    append(bytes_, value);
+  }
+}
+
+// BINFLOAT has the most significant byte first.
+void PickleWriter::number(double value) {
+  bytes_ += 'G';
+  append(bytes_, __builtin_bswap64(std::bit_cast<uint64_t>(value)));
+}
+
+void PickleWriter::global(std::string_view module, std::string_view name) { bytes_ += formatted("c{}\n{}\n", module, name); }
+
+void PickleWriter::empty_set() {
+  global("__builtin__", "set");
+  bytes_ += "]\x85R";
+}
+
+void PickleWriter::begin_ordered_dict() {
+  global("collections", "OrderedDict");
+  bytes_ += ")R(";
+}
+
+void PickleWriter::begin_object(std::string_view module, std::string_view name) {
+  global(module, name);
+  bytes_ += ")\x81}(";
+}
+
+void PickleWriter::integers(const std::vector<int64_t>& values) {
+  begin_tuple();
+  for (const int64_t value : values) integer(value);
+  end_tuple();
+}
+
+void PickleWriter::size(const std::vector<int64_t>& sizes) {
+  global("torch", "Size");
+  integers(sizes);
+  bytes_ += "\x85R";
+}
+
+void PickleWriter::enumerator(std::string_view module, std::string_view name, int64_t value) {
+  global(module, name);
+  integer(value);
+  bytes_ += "\x85R";
+}
+
+// torch._utils._rebuild_tensor_v2(storage, 0, sizes, strides, False, OrderedDict()), or _v3, which
+// names the dtype, if no storage class does.
+void PickleWriter::tensor(c10::ScalarType dtype, const std::vector<int64_t>& shape, const std::string& storage) {
+  const std::optional<DtypeNames> names = dtype_names(dtype);
+  if (!names)
+    throw Error(ErrorCode::kUnsupported,
+                formatted("a tensor of dtype {} cannot be written into a PyTorch file", c10::toString(dtype)),
+                "convert it to another dtype");
+  const bool typed = !names->storage.empty();
+  int64_t numel = 1;
+  for (const int64_t size : shape) numel *= size;
+  std::vector<int64_t> strides(shape.size());
+  int64_t stride = 1;
+  for (size_t i = strides.size(); i-- > 0; stride *= std::max<int64_t>(shape[i], 1)) strides[i] = stride;
+
+  // The outer mark begins the arguments, and the inner one begins the persistent id ('storage',
+  // type, key, 'cpu', size) that Q consumes.
+  global("torch._utils", typed ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3");
+  bytes_ += "((";
+  text("storage");
+  if (typed)
+    global("torch", names->storage);
+  else
+    global("torch.storage", "UntypedStorage");
+  text(storage);
+  text("cpu");
+  integer(typed ? numel : numel * static_cast<int64_t>(c10::elementSize(dtype)));
+  bytes_ += "tQ";
+  integer(0);
+  integers(shape);
+  integers(strides);
+  boolean(false);
+  global("collections", "OrderedDict");
+  bytes_ += ")R";
+  if (!typed) global("torch", names->dtype);
+  bytes_ += "tR";
+}
+
+std::string PickleWriter::finish() { return std::exchange(bytes_, "\x80\x02") + "."; }
+
 std::string pickle_of(const std::vector<PtEntry>& entries) {
-  for (const PtEntry& entry : entries)
-    if (!dtype_names(entry.dtype))
-      throw Error(ErrorCode::kUnsupported,
-                  formatted("a tensor of dtype {} cannot be written into a PyTorch file", c10::toString(entry.dtype)),
-                  "convert it to another dtype");
-  std::string pickle = "\x80\x02";
-  DictTree(entries).append_branch(pickle, 0);
-  return formatted("{}.", pickle);
+  PickleWriter pickle;
+  DictTree(entries).write_branch(pickle, 0);
+  return pickle.finish();
 }
 
 }  // namespace gannet::files

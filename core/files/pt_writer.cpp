@@ -2,6 +2,7 @@
 // 64 bytes, as in torch.save's files, so that a file may be mapped.
 #include "files/pt_writer.h"
 
+#include <ATen/ops/empty.h>
 #include <c10/core/ScalarType.h>
 #include <fcntl.h>
 #include <gannet/error.h>
@@ -66,7 +67,10 @@ int64_t numel_of(const PtEntry& entry) {
 
 }  // namespace
 
-PtWriter::PtWriter(std::string path, std::vector<PtEntry> entries) : path_(std::move(path)), entries_(std::move(entries)) {
+PtWriter::PtWriter(std::string path, std::vector<PtEntry> entries) : PtWriter(std::move(path), entries, pickle_of(entries)) {}
+
+PtWriter::PtWriter(std::string path, std::vector<PtEntry> entries, const std::string& pickle)
+    : path_(std::move(path)), entries_(std::move(entries)) {
   for (size_t i = 0; i < entries_.size(); ++i) {
     const int64_t same = entries_[i].same_as;
     if (same >= 0 && (same >= static_cast<int64_t>(i) || entries_[same].dtype != entries_[i].dtype ||
@@ -74,7 +78,6 @@ PtWriter::PtWriter(std::string path, std::vector<PtEntry> entries) : path_(std::
       throw Error(ErrorCode::kArgument, formatted("{}: the entry '{}' should share the storage of one that is not like it", path_,
                                                   join(entries_[i].keys, "/")));
   }
-  const std::string pickle = pickle_of(entries_);
   file_ = files::open_file(path_, O_WRONLY | O_CREAT | O_TRUNC);
   add("data.pkl", pickle.data(), pickle.size());
   add(".format_version", "1", 1);
@@ -82,17 +85,18 @@ PtWriter::PtWriter(std::string path, std::vector<PtEntry> entries) : path_(std::
   add("byteorder", "little", 6);
 }
 
-void PtWriter::add(const std::string& name, const void* content, uint64_t bytes) {
+void PtWriter::add(const std::string& name, uint64_t bytes,
+                   const std::function<const char*(uint64_t begin, uint64_t bytes)>& part) {
   ZipRecord record{kArchive + name, end_, bytes, 0};
   // The content is written first, because the header needs its checksum, which does not change the
   // header's length.
   const uint64_t begin = end_ + local_header(record.name, end_, bytes, 0).size();
-  const auto* from = static_cast<const char*>(content);
   uLong crc = ::crc32(0, nullptr, 0);
   for (uint64_t done = 0; done < bytes; done += kPart) {  // each part is checksummed while it is in the cache
-    const uint64_t part = std::min(kPart, bytes - done);
-    crc = ::crc32_z(crc, reinterpret_cast<const Bytef*>(from + done), part);
-    files::write_at(file_, from + done, part, begin + done, path_);
+    const uint64_t size = std::min(kPart, bytes - done);
+    const char* const from = part(done, size);
+    crc = ::crc32_z(crc, reinterpret_cast<const Bytef*>(from), size);
+    files::write_at(file_, from, size, begin + done, path_);
   }
   record.crc = static_cast<uint32_t>(crc);
   const std::string header = local_header(record.name, end_, bytes, record.crc);
@@ -101,16 +105,37 @@ void PtWriter::add(const std::string& name, const void* content, uint64_t bytes)
   records_.push_back(std::move(record));
 }
 
-void PtWriter::write(const at::Tensor& tensor) {
+void PtWriter::add(const std::string& name, const void* content, uint64_t bytes) {
+  add(name, bytes, [from = static_cast<const char*>(content)](uint64_t begin, uint64_t) { return from + begin; });
+}
+
+const PtEntry& PtWriter::next() {
   while (next_ < entries_.size() && entries_[next_].same_as >= 0) ++next_;
   if (next_ == entries_.size()) throw Error(ErrorCode::kOrder, formatted("{}: every tensor of it was written already", path_));
-  const PtEntry& entry = entries_[next_];
+  return entries_[next_];
+}
+
+void PtWriter::write(const at::Tensor& tensor) {
+  const PtEntry& entry = next();
   if (tensor.scalar_type() != entry.dtype || tensor.sizes() != at::IntArrayRef(entry.shape))
     throw Error(ErrorCode::kArgument, formatted("{}: '{}' should have dtype {} and shape {}, found {} and {}", path_,
                                                 join(entry.keys, "/"), c10::toString(entry.dtype), shape_text(entry.shape),
                                                 c10::toString(tensor.scalar_type()), shape_text(tensor.sizes())));
   const at::Tensor plain = tensor.detach().resolve_conj().resolve_neg().to(at::kCPU).contiguous();
   add(formatted("data/{}", storages_++), plain.const_data_ptr(), plain.nbytes());
+  ++next_;
+}
+
+void PtWriter::write(const std::function<void(int64_t begin, const at::Tensor& into)>& read) {
+  const PtEntry& entry = next();
+  const auto element = static_cast<uint64_t>(c10::elementSize(entry.dtype));  // divides kPart
+  at::Tensor buffer;
+  add(formatted("data/{}", storages_++), numel_of(entry) * element, [&](uint64_t begin, uint64_t bytes) {
+    const auto numel = static_cast<int64_t>(bytes / element);
+    if (!buffer.defined() || buffer.numel() != numel) buffer = at::empty({numel}, entry.dtype);
+    read(static_cast<int64_t>(begin / element), buffer);
+    return static_cast<const char*>(buffer.const_data_ptr());
+  });
   ++next_;
 }
 

@@ -14,6 +14,7 @@
 #include <gannet/safetensors.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -33,9 +34,15 @@ class PtWriter {
   // Creates or overwrites the file. Throws Error(kArgument) for duplicate keys, Error(kUnsupported)
   // for dtypes that PyTorch's files do not have, Error(kIo) if writing fails.
   PtWriter(std::string path, std::vector<PtEntry> entries);
+  // The same for an object of any other form: `pickle` names the storage of each entry that is not
+  // same_as another by its number among these ("0", "1" ...).
+  PtWriter(std::string path, std::vector<PtEntry> entries, const std::string& pickle);
   // Writes the next entry that is not same_as another. The tensor may have any strides and be on any
   // device. Throws Error(kArgument) if its dtype or shape differs, Error(kOrder) if no entry is left.
   void write(const at::Tensor& tensor);
+  // Writes the next entry in parts, for a tensor that does not fit in memory: `read` fills elements
+  // [begin, begin + into.numel()) of the flattened tensor.
+  void write(const std::function<void(int64_t begin, const at::Tensor& into)>& read);
   void finish();  // writes the archive's directory and syncs; throws Error(kOrder) if a tensor is missing
 
  private:
@@ -44,7 +51,10 @@ class PtWriter {
     uint64_t offset = 0, bytes = 0;  // the header's offset and the content's size
     uint32_t crc = 0;
   };
+  const PtEntry& next();  // throws Error(kOrder) if no entry is left
   void add(const std::string& name, const void* content, uint64_t bytes);
+  // `part` returns `bytes` bytes from `begin` on; called in order, for parts of at most kPart bytes.
+  void add(const std::string& name, uint64_t bytes, const std::function<const char*(uint64_t begin, uint64_t bytes)>& part);
 
   std::string path_;
   std::vector<PtEntry> entries_;

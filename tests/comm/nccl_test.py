@@ -113,12 +113,10 @@ class Nccl(unittest.TestCase):
         lost = "another rank has ended, or its connection is lost"
         # A collective that never ends: every rank's deadline comes at about the same time, and the first to meet it ends.
         late = "did not complete in 7 s: a rank is late|has ended after an error in|" + lost
-        # The library's own thread ends the rank, wherever the rank itself is by then.
-        died = "|".join(f"rank 1 has died {place} of step 2" for place in ("in backward()", "after backward()", "in step()"))
         duplicate = 'Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 3b000): two ranks of a host have the same GPU'
         # The fault, what the rank with it says (None: it is killed), and what the others say ("|" divides alternatives).
         faults = [("fault=async_error;rank=1;at=7", "10.0.0.2<4711> has closed the connection on eth0", lost),
-                  ("fault=die;rank=1;at=7", None, died),
+                  ("fault=die;rank=1;at=7", None, "rank 1 has died in backward() of step 2"),
                   ("fault=silent;rank=1;at=7", late, late),
                   ("fault=no_init;rank=1", "ncclCommInitRankConfig has not ended in time (4 s): all ranks have come", "NCCL_SOCKET_IFNAME"),
                   ("fault=no_id;rank=0", "ncclGetUniqueId: unhandled system error: the library finds no network interface", "rank 0"),

@@ -10,7 +10,9 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/checkpoint.h"
 #include "convert/deepspeed.h"
+#include "convert/write_deepspeed.h"
 #include "files/support.h"
 
 namespace gannet::convert {
@@ -116,6 +118,55 @@ TEST_F(DeepSpeedResume, TakesUpMastersMomentsRateAndStepAtAnotherStageAndDtype) 
   engine->backward(loss);
   EXPECT_TRUE(engine->step().applied);
   EXPECT_EQ(engine->global_steps(), 5);
+}
+
+// A run's own checkpoint, with what only Gannet saves: exported, imported and loaded, training goes the same way.
+TEST_F(DeepSpeedResume, ARunThatWasExportedContinuesAsItsOwnCheckpointDoes) {
+  std::vector<at::Tensor> samples;
+  for (int64_t i = 0; i < 6; ++i) samples.push_back((at::arange(12, at::kLong) * (i + 3)).remainder(7).view({4, 3}));
+  const auto train = [&](auto& engine, size_t from, size_t to) {
+    for (size_t i = from; i < to; ++i) {
+      engine->backward(engine->forward(samples[i]));
+      engine->step();
+    }
+  };
+  for (const std::string precision : {"fp32", "bf16", "fp16"}) {
+    SCOPED_TRACE(precision);
+    fs::remove_all(root_);
+    auto model = std::make_shared<TinyImpl>();
+    auto engine = engine_of(model, precision);
+    train(engine, 0, 3);
+    ClientState client;
+    client.document["epoch"] = 2;
+    client.document["module"] = "a key that DeepSpeed's engine uses itself";
+    engine->add_state("position", [] { return Value(3); }, [](const Value&) {});
+    engine->save_checkpoint(file("run"), {.client_state = client});
+    train(engine, 3, 6);
+    const auto wanted = engine->fp32_parameters();
+
+    const checkpoint::Opened saved = checkpoint::open(file("run"), {});
+    for (const int64_t stage : {-1, 0, 1, 2, 3}) {  // -1: universal
+      SCOPED_TRACE(stage);
+      const std::string out = file("out" + std::to_string(stage)), in = file("in" + std::to_string(stage));
+      const std::string said =
+          (stage < 0 ? write_universal(saved, out, {}) : write_deepspeed(saved, out, {stage, 2, 0}, {})).to_string();
+      for (const char* line :
+           {"left out: random-number states", "left out: 'position' of each rank", "left out: 'module' of client_state"})
+        EXPECT_THAT(said, testing::HasSubstr(line));
+      import_deepspeed(out, in, {});
+      auto other = std::make_shared<TinyImpl>();
+      auto resumed = engine_of(other, precision);
+      const LoadReceipt receipt = resumed->load_checkpoint(in);
+      EXPECT_EQ(receipt.global_steps, 3);
+      EXPECT_EQ(receipt.client_state.document.find("epoch")->as_int(), 2);
+      EXPECT_EQ(resumed->global_samples(), 12);
+      train(resumed, 3, 6);
+      const auto found = resumed->fp32_parameters();
+      ASSERT_EQ(found.size(), wanted.size());
+      for (size_t i = 0; i < found.size(); ++i) EXPECT_TRUE(found[i].second.equal(wanted[i].second)) << found[i].first;
+      EXPECT_EQ(resumed->loss_scale(), engine->loss_scale());
+    }
+  }
 }
 
 }  // namespace

@@ -3,6 +3,11 @@
     OMP_NUM_THREADS=1 torchrun --nproc-per-node 1 make_deepspeed_fixtures.py deepspeed
     OMP_NUM_THREADS=1 torchrun --nproc-per-node 2 make_deepspeed_fixtures.py deepspeed [those whose name has TEXT]
 
+universal-s2-r2 and universal-s3-r2 are conversions of s2-fp32-r2 and s3-bf16-r2:
+
+    DS_ACCELERATOR=cpu python -m deepspeed.checkpoint.ds_to_universal --input_folder deepspeed/s2-fp32-r2/step4 \\
+        --output_folder deepspeed/universal-s2-r2/step4_universal --inject_missing_state
+
 Beside each checkpoint, expected.json: what DeepSpeed's own accessors say of it, floats as the hexadecimal digits of their bytes.
 """
 import json

@@ -3,6 +3,8 @@
 
 #include <ATen/ATen.h>
 
+#include "files/node.h"
+#include "files/pickle_writer.h"
 #include "files/pt_contents.h"
 #include "files/pt_file.h"
 #include "files/support.h"
@@ -98,6 +100,76 @@ TEST_F(Writer, dicts_may_be_nested_and_are_written_one_tensor_after_the_other) {
   ASSERT_EQ(read.root().entries.size(), 2u);
   EXPECT_TRUE(same_bits(read.read(read.root().find("module")->find("tied")->tensor), at::ones({2, 1})));
   EXPECT_TRUE(same_bits(read.read(read.root().find("module")->find("b")->tensor), at::zeros({2})));
+}
+
+TEST_F(Writer, objects_of_any_form_read_back_as_they_were) {
+  PickleWriter pickle;
+  pickle.begin_dict();
+  pickle.text("numbers");
+  pickle.begin_list();
+  for (const int64_t number : {int64_t{0}, int64_t{255}, int64_t{256}, int64_t{-1}, int64_t{1} << 40, INT64_MIN})
+    pickle.integer(number);
+  pickle.number(-2.5e-8);
+  pickle.boolean(true);
+  pickle.none();
+  pickle.begin_tuple();
+  pickle.end_tuple();
+  pickle.end_list();
+  pickle.text("object");
+  pickle.begin_object("some.module", "Class");
+  pickle.text("size");
+  pickle.size({2, 3});
+  pickle.text("stage");
+  pickle.enumerator("some.module", "Stage", 2);
+  pickle.text("set");
+  pickle.empty_set();
+  pickle.end_object();
+  pickle.text("ordered");
+  pickle.begin_ordered_dict();
+  pickle.integer(7);
+  pickle.tensor(at::kFloat, {2, 3}, "0");
+  pickle.end_ordered_dict();
+  pickle.end_dict();
+  PtWriter writer(path(), {{{"tensor"}, at::kFloat, {2, 3}}}, pickle.finish());
+  writer.write([](int64_t begin, const at::Tensor& into) { into.copy_(at::arange(begin, begin + into.numel(), at::kFloat)); });
+  writer.finish();
+  const Node root(std::make_shared<PtFile>(PtFile::open(path())));
+  const auto items = root.at("numbers").items();
+  ASSERT_EQ(items.size(), 10u);
+  EXPECT_EQ(items[4].integer(), int64_t{1} << 40);
+  EXPECT_EQ(items[5].integer(), INT64_MIN);
+  EXPECT_EQ(items[6].number(), -2.5e-8);
+  EXPECT_TRUE(items[7].boolean());
+  EXPECT_TRUE(items[8].is_none());
+  EXPECT_TRUE(items[9].items().empty());
+  EXPECT_EQ(root.at("object").object().text, "some.module.Class");
+  EXPECT_EQ(root.at("object").at("size").shape(), (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(root.at("object").at("stage").integer(), 2);
+  EXPECT_EQ(root.at("object").at("set").object().kind, Kind::kSet);
+  const auto [key, tensor] = root.at("ordered").entries()[0];
+  EXPECT_EQ(key, "7");
+  EXPECT_TRUE(same_bits(root.file()->read(tensor.tensor()), at::arange(6, at::kFloat).view({2, 3})));
+}
+
+// 80 MiB: more than one part of 64.
+TEST_F(Writer, a_tensor_may_be_written_in_parts) {
+  constexpr int64_t kNumel = 20 << 20;
+  PickleWriter pickle;
+  pickle.tensor(at::kInt, {kNumel}, "0");
+  PtWriter writer(path(), {{{"tensor"}, at::kInt, {kNumel}}}, pickle.finish());
+  int parts = 0;
+  writer.write([&](int64_t begin, const at::Tensor& into) {
+    ++parts;
+    into.copy_(at::arange(begin, begin + into.numel(), at::kInt));
+  });
+  error_of(ErrorCode::kOrder, [&] { writer.write([](int64_t, const at::Tensor&) {}); });
+  writer.finish();
+  EXPECT_EQ(parts, 2);
+  const PtFile read = PtFile::open(path());
+  EXPECT_TRUE(same_bits(read.read(read.root().tensor), at::arange(kNumel, at::kInt)));
+  const auto bytes = open_bytes(path());
+  const ZipDirectory zip(*bytes);
+  check_crc(*bytes, *zip.find("archive/data/0"));
 }
 
 TEST_F(Writer, contents_begin_at_multiples_of_64_with_their_checksums) {

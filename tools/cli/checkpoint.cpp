@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "checkpoint/export.h"
 #include "cli/commands.h"
+#include "cli/export_deepspeed.h"
 #include "convert/deepspeed_export.h"
 #include "convert/deepspeed_folder.h"
 #include "convert/export_pt.h"
@@ -30,6 +31,7 @@ using checkpoint::Opened;
 
 struct CheckpointArguments {
   std::string folder, tag, out, dtype, max_shard_size = "5GB", format;
+  ToDeepSpeedArguments to_deepspeed;
   bool json = false, ema = false, exclude_frozen = false, safe_serialization = false;
 };
 
@@ -140,12 +142,21 @@ std::string format_of(const std::string& out) {
 
 // Exports a Gannet or DeepSpeed checkpoint folder to a folder or a file.
 void export_weights(const CheckpointArguments& arguments) {
-  const std::map<std::string, c10::ScalarType> dtypes = {{"fp32", c10::kFloat}, {"bf16", c10::kBFloat16}, {"fp16", c10::kHalf}};
   const std::string by_name = format_of(arguments.out);
   if (!arguments.format.empty() && !by_name.empty() && arguments.format != by_name)
     throw Error(ErrorCode::kArgument,
                 formatted("--format {} and the name {} contradict each other", arguments.format, arguments.out),
                 "leave --format out, or change the name");
+  if (is_deepspeed_format(arguments.format)) {
+    if (arguments.ema || !arguments.dtype.empty())
+      throw Error(ErrorCode::kArgument,
+                  formatted("--format {} holds a run's masters and states as they are: {} is for weights", arguments.format,
+                            arguments.ema ? "--ema" : "--dtype"),
+                  formatted("leave {} out", arguments.ema ? "--ema" : "--dtype"));
+    return export_to_deepspeed(arguments.folder, arguments.tag, arguments.out, arguments.format, arguments.to_deepspeed);
+  }
+  arguments.to_deepspeed.refuse(arguments.format);
+  const std::map<std::string, c10::ScalarType> dtypes = {{"fp32", c10::kFloat}, {"bf16", c10::kBFloat16}, {"fp16", c10::kHalf}};
   const std::string format = by_name.empty() ? arguments.format : by_name;
   checkpoint::ExportOptions options{.format = format == "pt" ? convert::pt_format() : checkpoint::safetensors_format()};
   if (!arguments.dtype.empty()) options.dtype = dtypes.at(arguments.dtype);
@@ -225,12 +236,18 @@ void add_checkpoint(CLI::App& app) {
   showing->add_option("tag", arguments->tag, "tag of the checkpoint (default: the newest)");
   showing->add_flag("--json", arguments->json, "print everything as one JSON document");
   auto* exporting =
-      add("export", "Write the weights of a Gannet or DeepSpeed checkpoint to one file, or to a folder in Hugging Face's layout",
+      add("export",
+          "Write the weights of a Gannet or DeepSpeed checkpoint to one file, or to a folder in Hugging Face's layout; or a "
+          "Gannet checkpoint as DeepSpeed's",
           export_weights);
   exporting->add_option("out", arguments->out, "a file (.bin, .pt, .pth, .safetensors), or the folder to write into")->required();
   exporting->add_option("--tag", arguments->tag, "tag of the checkpoint (default: the newest)");
-  exporting->add_option("--format", arguments->format, "format of a folder: safetensors (the default), or pt: pytorch_model.bin")
-      ->check(CLI::IsMember({"safetensors", "pt"}));
+  exporting
+      ->add_option("--format", arguments->format,
+                   "format of a folder: safetensors (the default), or pt: pytorch_model.bin; with the optimizer's states: "
+                   "deepspeed, or universal: DeepSpeed's checkpoint for any stage and number of ranks")
+      ->check(CLI::IsMember({"safetensors", "pt", "deepspeed", "universal"}));
+  arguments->to_deepspeed.add_options(*exporting);
   exporting->add_option("--dtype", arguments->dtype, "dtype of floating-point tensors (default: as saved)")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
   exporting->add_flag("--ema", arguments->ema, "the moving average of the parameters (gannet.ema)");

@@ -152,6 +152,7 @@ Exit code: 0 when every checkpoint is complete, 3 when one is not.)"},
 
 Examples:
   gannet checkpoint import ds_run run1
+  gannet checkpoint import ds_run run1 --tag global_step100_universal
   gannet checkpoint import pytorch_model.bin run1 --rename transformer.=
   gannet checkpoint import model.safetensors run1
   build/bin/gpt2 --save-checkpoint run1 --resume
@@ -174,6 +175,8 @@ Exit code: 0, or 2 when there is no such checkpoint.)"},
   gannet checkpoint export run1 weights.safetensors
   gannet checkpoint export ds_run pytorch_model.bin
   gannet checkpoint export run1 out --tag global_step100 --max-shard-size 2GiB
+  gannet checkpoint export run1 back --format universal --tied lm_head.weight=transformer.wte.weight
+  gannet checkpoint export run1 back --format deepspeed --stage 2 --ranks 8
 
 Exit code: 0, 2 when there is no such checkpoint, 3 when it is damaged or `out` cannot be written.)"},
     {"gannet zero_to_fp32", R"(The arguments are those of DeepSpeed's script zero_to_fp32.py. Nothing in the files is executed.

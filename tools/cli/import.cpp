@@ -8,6 +8,7 @@
 #include "base/format.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/commands.h"
+#include "cli/export_deepspeed.h"
 #include "convert/deepspeed.h"
 #include "convert/deepspeed_folder.h"
 #include "convert/import_weights.h"
@@ -26,11 +27,7 @@ struct ImportArguments {
 
 // "transformer.=" removes a prefix, "=transformer." adds one to every name.
 std::pair<std::string, std::string> parse_rename(const std::string& text) {
-  const size_t at = text.find('=');
-  if (at == text.npos)
-    throw Error(ErrorCode::kArgument, formatted("--rename {}: there is no '=' in it", text),
-                "write FROM=TO: it replaces the prefix FROM of names by TO");
-  return {text.substr(0, at), text.substr(at + 1)};
+  return parse_pair("--rename", text, "write FROM=TO: it replaces the prefix FROM of names by TO");
 }
 
 // Imports weights only, from a file or a folder in Hugging Face's layout.
@@ -63,7 +60,7 @@ void add_import(CLI::App& checkpoint) {
   auto arguments = std::make_shared<ImportArguments>();
   auto* command = checkpoint.add_subcommand(
       "import",
-      "Convert a DeepSpeed checkpoint (ZeRO stages 0 to 3, pipelines, any number of ranks), or weights in PyTorch "
+      "Convert a DeepSpeed checkpoint (ZeRO stages 0 to 3, universal, pipelines, any number of ranks), or weights in PyTorch "
       "or safetensors files, to a Gannet checkpoint");
   command
       ->add_option("from", arguments->from,
@@ -72,7 +69,8 @@ void add_import(CLI::App& checkpoint) {
       ->required();
   command->add_option("out", arguments->out, "the folder of checkpoints to write into")->required();
   command->add_option("--tag", arguments->options.tag,
-                      "tag to import (default: what 'latest' names); for weights: tag of the new checkpoint (weights)");
+                      "tag to import (default: what 'latest', or else 'latest_universal', names); for weights: tag of the new "
+                      "checkpoint (weights)");
   command->add_option("--rename", arguments->renames,
                       "FROM=TO: replace the prefix FROM of names by TO; may be given several times");
   command->add_flag("--weights-only", arguments->options.weights_only, "leave the optimizer's states out");

@@ -81,6 +81,25 @@ std::vector<checkpoint::Slice> slices_of(const DeepSpeedFolder& folder, const De
 
 }  // namespace
 
+namespace {
+
+// Which parameters each group has, in DeepSpeed's order, and the other names of tied ones: what an
+// export needs, and a load does not.
+void record_groups(const DeepSpeedState& state, const DeepSpeedOptions& options, Dict& imported) {
+  Renaming rename(options.renames);
+  List groups(state.groups.size(), List());
+  for (const auto& tensor : state.trained) {
+    if (tensor.group < 0 || tensor.group >= static_cast<int64_t>(groups.size())) return;
+    groups[static_cast<size_t>(tensor.group)].as_list().push_back(rename(tensor.name));
+  }
+  imported["group_tensors"] = std::move(groups);
+  Dict tied;
+  for (const auto& [alias, name] : state.aliases) tied[alias] = rename(name);
+  imported["tied"] = std::move(tied);
+}
+
+}  // namespace
+
 DeepSpeedReceipt import_deepspeed(const std::string& dir, const std::string& out, const DeepSpeedOptions& options) {
   const DeepSpeedFolder folder = open_deepspeed(dir, options.tag, options.weights_only);
   DeepSpeedReceipt receipt;
@@ -92,6 +111,7 @@ DeepSpeedReceipt import_deepspeed(const std::string& dir, const std::string& out
   content.tag = folder.tag;
   content.slices = slices_of(folder, state, options, receipt);
   content.document = document_of(folder, state, receipt, content.slices);
+  record_groups(state, options, content.document["imported"].as_dict());
   content.rank_document = Dict{{"states", Dict()}};
   const checkpoint::SaveResult saved = save_import(out, content);
   receipt.path = saved.path;

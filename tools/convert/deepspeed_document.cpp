@@ -8,34 +8,11 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "checkpoint/numbers.h"
+#include "convert/deepspeed_keys.h"
 #include "convert/inert.h"
 
 namespace gannet::convert {
 namespace {
-
-// Keys that DeepSpeed itself stores in addition to those of client_state.
-const std::set<std::string> kEngineKeys = {"module",
-                                           "buffer_names",
-                                           "optimizer",
-                                           "param_shapes",
-                                           "frozen_param_shapes",
-                                           "shared_params",
-                                           "frozen_param_fragments",
-                                           "lr_scheduler",
-                                           "data_sampler",
-                                           "random_ltd",
-                                           "sparse_tensor_module_names",
-                                           "skipped_steps",
-                                           "global_steps",
-                                           "global_samples",
-                                           "dp_world_size",
-                                           "mp_world_size",
-                                           "checkpoint_parallel_dimensions",
-                                           "ds_config",
-                                           "ds_version",
-                                           "universal_checkpoint_info",
-                                           "num_experts",
-                                           "ds_autoep_layers"};
 
 std::string number_text(double number) { return Value(number).to_json(); }
 
@@ -190,7 +167,7 @@ Dict client_state(const files::Node& model, DeepSpeedReceipt& receipt, std::vect
   files::ReadAmount amount;
   size_t unnamed = 0;
   for (const auto& [key, value] : model.entries(&unnamed)) {
-    if (kEngineKeys.count(key)) continue;
+    if (engine_keys().count(key)) continue;
     if (value.is_tensor()) {
       const files::StoredTensor& tensor = value.tensor();
       const files::StoredPieces pieces = files::whole(value);
@@ -215,6 +192,32 @@ Dict client_state(const files::Node& model, DeepSpeedReceipt& receipt, std::vect
 }
 
 }  // namespace
+
+const std::set<std::string>& engine_keys() {
+  static const std::set<std::string>& keys = *new std::set<std::string>{"module",
+                                                                        "buffer_names",
+                                                                        "optimizer",
+                                                                        "param_shapes",
+                                                                        "frozen_param_shapes",
+                                                                        "shared_params",
+                                                                        "frozen_param_fragments",
+                                                                        "lr_scheduler",
+                                                                        "data_sampler",
+                                                                        "random_ltd",
+                                                                        "sparse_tensor_module_names",
+                                                                        "skipped_steps",
+                                                                        "global_steps",
+                                                                        "global_samples",
+                                                                        "dp_world_size",
+                                                                        "mp_world_size",
+                                                                        "checkpoint_parallel_dimensions",
+                                                                        "ds_config",
+                                                                        "ds_version",
+                                                                        "universal_checkpoint_info",
+                                                                        "num_experts",
+                                                                        "ds_autoep_layers"};
+  return keys;
+}
 
 Dict document_of(const DeepSpeedFolder& folder, const DeepSpeedState& state, DeepSpeedReceipt& receipt,
                  std::vector<checkpoint::Slice>& client) {

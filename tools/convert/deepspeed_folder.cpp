@@ -38,10 +38,10 @@ bool holds_files(const fs::path& folder) {
   });
 }
 
-// The tag that `latest` names; "" if there is none. Reads only a small regular file: a FIFO would
-// block, and a device has no end.
+// The tag that `latest` or, without it, `latest_universal` names; "" if there is neither. Reads only a small regular file: a FIFO
+// would block, and a device has no end.
 std::string latest(const fs::path& dir) {
-  const fs::path path = dir / "latest";
+  const fs::path path = dir / (is_there(dir / "latest") ? "latest" : "latest_universal");
   if (!is_there(path)) return "";
   std::string tag = files::read_file(path.string(), checkpoint::kMaxLatestBytes);
   while (!tag.empty() && (tag.back() == '\n' || tag.back() == '\r' || tag.back() == ' ')) tag.pop_back();
@@ -80,9 +80,6 @@ fs::path choose(const fs::path& dir, const std::string& asked) {
                                         : formatted(" has no checkpoint '{}': it", tag),
                           there),
                 tags.empty() ? "was the save interrupted, or the folder copied in part?" : "choose one with --tag");
-  if (is_there(dir / "latest_universal"))
-    throw Error(ErrorCode::kUnsupported, formatted("{} holds a universal checkpoint only", dir.string()),
-                "import the folder that ds_to_universal.py was given");
   if (tags.empty())
     throw Error(ErrorCode::kNotFound,
                 formatted("{} holds neither weights that are known nor a checkpoint of DeepSpeed; it has {}", dir.string(),
@@ -132,7 +129,8 @@ void add_layer(const fs::path& path, const std::string& name, const std::smatch&
 FolderFiles sort_out(const fs::path& path, bool weights_only) {
   FolderFiles files;
   if (is_folder(path / "zero") && !names_in(path / "zero").empty())
-    refuse(path, "a universal checkpoint (it has a folder 'zero')", "import the folder that ds_to_universal.py was given");
+    refuse(path, "a universal checkpoint without its zero/optimizer_state.pt, which is written last",
+           "run ds_to_universal.py again, or copy the whole folder");
   if (!weights_only && is_folder(path / "offloaded_tensors"))
     refuse(path, "its optimizer states are copies of swap files (offloaded_tensors), which are not imported",
            "save with offload_optimizer on the cpu, or import with --weights-only");
@@ -225,7 +223,7 @@ DeepSpeedFolder open_model_rank(const fs::path& path, const ModelRankFiles& file
                 formatted("{}: the model of stage 3 ({}) and of another stage ({})", path.string(), files.models.begin()->second,
                           files.model),
                 "remove the files that are left from the other run");
-  DeepSpeedFolder folder{path.string(), files::last_name(path.string()), {}, {}, {}, {}};
+  DeepSpeedFolder folder{path.string(), files::last_name(path.string()), {}, {}, {}, {}, {}};
   folder.models = open_all(path, files.model.empty() ? files.models : FilesByRank{{0, files.model}});
   if (folder.models.empty())
     throw Error(ErrorCode::kNotFound,
@@ -280,6 +278,28 @@ int64_t stages_counted(const files::Node& model) {
   return ranks ? ranks->integer() : 0;
 }
 
+bool is_universal(const fs::path& path) { return is_there(path / "zero" / "optimizer_state.pt"); }
+
+// The model's files are copies of those of the checkpoint that was converted: of every rank at stage
+// 3, and of every model-parallel rank. The first one's counters hold for all.
+DeepSpeedFolder open_universal(const fs::path& path) {
+  ModelRankFiles files;
+  std::smatch match;
+  for (const std::string& name : names_in(path)) {
+    const bool is_sharded = std::regex_match(name, match, kShardedModelFile);
+    if (!is_sharded && !std::regex_match(name, match, kModelFile)) continue;
+    if (number_in(path, name, match[match.size() - 1], "rank") != 0) continue;
+    if (is_sharded)
+      files.models.emplace(number_in(path, name, match[1], "rank"), name);
+    else
+      files.model = name;
+  }
+  if (!files.model.empty()) files.models.clear();  // Gannet writes both
+  DeepSpeedFolder folder = open_model_rank(path, files, 0);
+  folder.universal = (path / "zero").string();
+  return folder;
+}
+
 DeepSpeedFolder open_pipeline(const fs::path& path, const FolderFiles& files) {
   std::vector<DeepSpeedFolder> stages;
   for (const auto& [model_rank, its] : files.by_model_rank) {
@@ -324,6 +344,7 @@ bool is_deepspeed_folder(const std::string& dir) {
 
 DeepSpeedFolder open_deepspeed(const std::string& dir, const std::string& tag, bool weights_only) {
   const fs::path path = choose(dir, tag);
+  if (is_universal(path)) return open_universal(path);
   const FolderFiles files = sort_out(path, weights_only);
   if (files.layers.empty()) {
     const auto found = files.by_model_rank.find(0);

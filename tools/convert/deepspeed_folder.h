@@ -6,6 +6,10 @@
 //   <dir>/<tag>/zero_pp_rank_<R>_mp_rank_00_model_states.pt          stage 3, one per rank
 //   <dir>/<tag>/[bf16_]zero_pp_rank_<R>_mp_rank_00_optim_states.pt   stages 1 to 3, one per rank
 //
+// A universal checkpoint, which DeepSpeed makes of another one, has no optimizer files, and <dir>/latest_universal:
+//   <dir>/<tag>/zero/<parameter>/fp32.pt, exp_avg.pt ..., zero/optimizer_state.pt
+//   <dir>/<tag>/mp_rank_00_model_states.pt, or zero_pp_rank_<R>_mp_rank_00_model_states.pt
+//
 // A pipeline has one file of tensors per layer, numbered over the whole model, and mp_rank_<P> for
 // stage P in place of mp_rank_00; layers that are functions have no file:
 //   <dir>/<tag>/layer_<L>[-model_00]-model_states.pt                 one per layer
@@ -31,6 +35,7 @@ struct DeepSpeedFolder {
   std::string tag;
   std::vector<files::Node> models;      // one; at stage 3 one per rank
   std::vector<files::Node> optimizers;  // by rank; none at stage 0
+  std::string universal = {};           // the folder zero/ of a universal checkpoint; "": none
   // Only for a pipeline; `models` and `optimizers` are then those of its first stage.
   std::vector<DeepSpeedFolder> stages;  // each with its own models and optimizers; empty: no pipeline
   std::vector<DeepSpeedLayer> layers;   // in ascending order
@@ -42,7 +47,7 @@ bool is_deepspeed_folder(const std::string& dir);
 // Reads the files' pickles but no tensors. `tag` "": the tag in `latest`. Throws Error(kArgument)
 // for an invalid tag, Error(kNotFound) if a folder or a rank's file is missing, Error(kMismatch) if
 // the ranks counted in the files differ from the files present, Error(kUnsupported) for experts,
-// tensor parallelism, universal checkpoints and states on a drive, and Error(kCorrupt) for
+// tensor parallelism and states on a drive, and Error(kCorrupt) for
 // unreadable files. `weights_only`: ignores states on a drive.
 DeepSpeedFolder open_deepspeed(const std::string& dir, const std::string& tag, bool weights_only = false);
 

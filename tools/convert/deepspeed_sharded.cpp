@@ -157,8 +157,8 @@ void add_partitions(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
 
     int64_t at = 0;
     for (const NamedShape& shape : shapes) {
-      ImportedTensor& tensor =
-          state.trained.emplace_back(ImportedTensor{shape.name, shape.sizes, flat.dtype, flat.masters.cut(at, shape.numel), {}});
+      ImportedTensor& tensor = state.trained.emplace_back(
+          ImportedTensor{shape.name, shape.sizes, flat.dtype, flat.masters.cut(at, shape.numel), {}, static_cast<int64_t>(g)});
       for (const auto& [name, values] : flat.states) tensor.states.emplace(name, values.cut(at, shape.numel));
       at += shape.numel;
     }
@@ -184,11 +184,12 @@ void add_sub_groups(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
     if (r == 0) state.groups = optimizer.groups();
   }
 
-  int64_t at = 0;
+  int64_t at = 0, sub_group = -1;
   for (const files::Node& group : folder.models[0].at("param_shapes").items()) {
+    ++sub_group;
     for (const NamedShape& shape : shapes_of(group)) {
       const int64_t part = (shape.numel + ranks - 1) / ranks;
-      ImportedTensor tensor{shape.name, shape.sizes, flats[0].dtype, {}, {}};
+      ImportedTensor tensor{shape.name, shape.sizes, flats[0].dtype, {}, {}, group_with(state.groups, sub_group)};
       for (int64_t r = 0; r < ranks; ++r) {
         const int64_t begin = std::min(r * part, shape.numel), numel = std::min(part, shape.numel - begin);
         if (at + part > flats[r].masters.numel())

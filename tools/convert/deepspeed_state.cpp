@@ -72,7 +72,8 @@ void add_rest(const DeepSpeedFolder& folder, DeepSpeedState& state, std::set<std
       state.notes.push_back(formatted("{} of the model: it is {}, not a tensor", name, node.object().kind_name()));
       continue;
     }
-    if (node.tensor().numel() == 0 && state.stage == 3) continue;  // placeholder for a sharded parameter
+    if (node.tensor().numel() == 0 && (state.stage == 3 || !folder.universal.empty()))
+      continue;  // placeholder for a sharded parameter
     state.frozen.push_back({name, node.tensor().sizes, node.tensor().dtype, files::whole(node), {}});
   }
 }
@@ -89,7 +90,9 @@ DeepSpeedState sort_out(const DeepSpeedFolder& folder, bool weights_only) {
   std::set<std::string> known;
   add_buffers(model, state, known);
   add_ties(model, state, known);
-  if (folder.optimizers.empty())
+  if (!folder.universal.empty())
+    add_universal(folder, weights_only, state);
+  else if (folder.optimizers.empty())
     add_whole(folder, weights_only, known, state);
   else
     add_sharded(folder, weights_only, state);
@@ -98,7 +101,7 @@ DeepSpeedState sort_out(const DeepSpeedFolder& folder, bool weights_only) {
       throw Error(ErrorCode::kCorrupt,
                   formatted("{}: {} occurs twice: as a parameter, and as a buffer or the other name of a tied parameter",
                             folder.path, tensor.name));
-  if (state.stage == 3) add_frozen_fragments(folder, state, known);
+  if (state.stage == 3 || !folder.universal.empty()) add_frozen_fragments(folder, state, known);
   add_rest(folder, state, known);
   // A save with exclude_frozen_parameters has no frozen parameters and, at stages 2 and 3, no
   // frozen_param_shapes, which is present there even if the model has no frozen parameters. Stages
@@ -112,6 +115,13 @@ std::string frozen_note(const DeepSpeedState& state) {
              ? "frozen parameters: the save left them out"
              : "frozen parameters: the save has none, or left them out (exclude_frozen_parameters); those of the model "
                "stay as they are";
+}
+
+int64_t group_with(const std::vector<files::Node>& groups, int64_t number) {
+  for (size_t g = 0; g < groups.size(); ++g)
+    for (const files::Node& param : groups[g].at("params").items())
+      if (param.integer() == number) return static_cast<int64_t>(g);
+  return -1;
 }
 
 int64_t numel_of(const files::Node& place, const std::vector<int64_t>& shape) {

@@ -17,6 +17,7 @@ struct ImportedTensor {
   c10::ScalarType dtype;
   files::StoredPieces pieces;                         // for a trained tensor, its fp32 (or fp64) master
   std::map<std::string, files::StoredPieces> states;  // only for a trained tensor: "exp_avg" ...
+  int64_t group = -1;                                 // of a trained tensor: the index in `groups`; -1: unknown
 };
 
 struct DeepSpeedState {
@@ -40,8 +41,9 @@ DeepSpeedState sort_out(const DeepSpeedFolder& folder, bool weights_only);
 // The note for users about `frozen_excluded`.
 std::string frozen_note(const DeepSpeedState& state);
 
-// The parts of sort_out: stages 1 to 3 (deepspeed_sharded.cpp), stage 0 (deepspeed_whole.cpp),
-// untrained tensors (deepspeed_state.cpp).
+// The parts of sort_out: universal checkpoints (deepspeed_universal.cpp), stages 1 to 3 (deepspeed_sharded.cpp), stage 0
+// (deepspeed_whole.cpp), untrained tensors (deepspeed_state.cpp).
+void add_universal(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedState& state);
 void add_sharded(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedState& state);
 // `untrained`: names in the model's state_dict that are not parameters, or that are another name of
 // a tied one.
@@ -71,6 +73,8 @@ void add_numbered(const files::Node& optimizer, const std::vector<NamedNode>& ca
 // Whether two pieces of files have the same values, in `dtype`.
 bool have_equal_values(const files::StoredPieces& one, const files::StoredPieces& other, c10::ScalarType dtype);
 
+// The parameter group that has this number among its params; -1 if none has.
+int64_t group_with(const std::vector<files::Node>& groups, int64_t number);
 // The number of elements of a shape; throws Error(kCorrupt) if they cannot fit in any memory.
 int64_t numel_of(const files::Node& place, const std::vector<int64_t>& shape);
 // fp64 masters and states stay fp64; all others become fp32.

@@ -60,7 +60,7 @@ void add_by_number(const files::Node& optimizer, const std::vector<NamedNode>& c
     ParameterStates& slot = slots[groups[i]][places[groups[i]]++];
     if (slot.tensors.empty()) continue;  // imported as a frozen parameter
     ImportedTensor& tensor = state.trained.emplace_back(
-        ImportedTensor{name, node.tensor().sizes, master_dtype(node.tensor().dtype), files::whole(node), {}});
+        ImportedTensor{name, node.tensor().sizes, master_dtype(node.tensor().dtype), files::whole(node), {}, groups[i]});
     for (const auto& [key, value] : slot.tensors) tensor.states.emplace(key, files::whole(value));
     state.has_states = true;
   }
@@ -71,7 +71,8 @@ void add_by_number(const files::Node& optimizer, const std::vector<NamedNode>& c
                                candidates[i].second.tensor().sizes,
                                master_dtype(candidates[i].second.tensor().dtype),
                                files::whole(candidates[i].second),
-                               {}});
+                               {},
+                               groups[i]});
 }
 
 // fp16, bf16: the model's tensors are the rounded masters, so each master is identified by its
@@ -137,8 +138,8 @@ void add_by_value(const files::Node& optimizer, const std::vector<NamedNode>& ca
     const auto& [name, node] = candidates[i];
     const size_t g = static_cast<size_t>(groups[i]);
     const int64_t numel = node.tensor().numel();
-    ImportedTensor& tensor =
-        state.trained.emplace_back(ImportedTensor{name, node.tensor().sizes, c10::kFloat, masters[g].cut(places[g], numel), {}});
+    ImportedTensor& tensor = state.trained.emplace_back(
+        ImportedTensor{name, node.tensor().sizes, c10::kFloat, masters[g].cut(places[g], numel), {}, groups[i]});
     for (const auto& [key, values] : moments[g]) tensor.states.emplace(key, values.cut(places[g], numel));
     places[g] += numel;
     state.has_states |= !moments[g].empty();

@@ -1,0 +1,100 @@
+// A universal checkpoint: every parameter has a folder zero/<name>/ with fp32.pt, a file for each
+// state, and step.pt. Those of stages 1 and 2 hold {"param": the whole tensor, ...}, those of stage
+// 3 the flat tensor alone, whose shape and whose step are in other files.
+#include <algorithm>
+#include <map>
+
+#include "base/format.h"
+#include "convert/deepspeed_state.h"
+#include "files/io.h"
+
+namespace gannet::convert {
+namespace {
+
+files::Node open_node(const std::string& path) { return files::Node(std::make_shared<files::PtFile>(files::PtFile::open(path))); }
+
+struct ShapeEntry {
+  std::vector<int64_t> sizes;
+  int64_t buffer = -1;  // the flat buffer that the parameter is in: a group or, at stage 3, a sub-group
+};
+
+// The parameters of param_shapes in its order, then those that only have a folder, as those of a
+// pipeline's later stages.
+std::vector<std::pair<std::string, ShapeEntry>> listed(const DeepSpeedFolder& folder) {
+  std::vector<std::pair<std::string, ShapeEntry>> all;
+  std::set<std::string> known;
+  const auto shapes = folder.models[0].find("param_shapes");
+  int64_t buffer = 0;
+  if (shapes)
+    for (const files::Node& group : shapes->items()) {
+      for (const auto& [name, shape] : group.entries())
+        if (name.find('/') != std::string::npos)
+          shape.refuse("a parameter's name without '/'");
+        else if (known.insert(name).second)
+          all.push_back({name, {shape.shape(), buffer}});
+      ++buffer;
+    }
+  for (const std::string& name : files::names_in(folder.universal))
+    if (files::kind_of(formatted("{}/{}/fp32.pt", folder.universal, name)).exists && known.insert(name).second)
+      all.push_back({name, {}});
+  return all;
+}
+
+// The tensor of a file, and its shape: that of the file or, if it is flat, of param_shapes.
+files::Node tensor_in(const files::Node& file, const std::vector<int64_t>& listed, std::vector<int64_t>& sizes) {
+  const files::Node tensor = file.is_tensor() ? file : file.at("param");
+  floating(tensor);
+  sizes = file.is_tensor() ? listed : tensor.tensor().sizes;
+  if (tensor.tensor().numel() != numel_of(tensor, sizes))
+    throw Error(ErrorCode::kMismatch,
+                formatted("{}: it has {} elements, and its shape in param_shapes {}", file.file()->path(),
+                          tensor.tensor().numel(), numel_of(tensor, sizes)),
+                "are the files of one save, and whole?");
+  return tensor;
+}
+
+void add_states(const std::string& path, ImportedTensor& tensor, std::set<double>& steps) {
+  for (const std::string& file : files::names_in(path)) {
+    if (!file.ends_with(".pt") || file == "fp32.pt") continue;
+    const files::Node content = open_node(formatted("{}/{}", path, file));
+    if (file == "step.pt") {
+      steps.insert(content.number());
+      continue;
+    }
+    std::vector<int64_t> sizes;
+    tensor.states.emplace(file.substr(0, file.size() - 3), files::whole(tensor_in(content, tensor.shape, sizes)));
+    if (sizes != tensor.shape)
+      throw Error(ErrorCode::kMismatch, formatted("{}/{} has another shape than its fp32.pt", path, file),
+                  "are the files of one save, and whole?");
+  }
+}
+
+}  // namespace
+
+void add_universal(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedState& state) {
+  const files::Node common = open_node(formatted("{}/optimizer_state.pt", folder.universal));
+  const auto stage = common.find("zero_stage");
+  state.stage = stage ? stage->integer() : 1;  // BF16_Optimizer is stage 1 and does not store it
+  if (const auto scaler = common.find("loss_scaler")) state.scaler = {*scaler};
+  const auto stage3 = common.find("optimizer_state_dict");
+  if (const auto groups = common.find("param_groups"))
+    state.groups = groups->items();
+  else if (stage3)
+    state.groups = stage3->at("param_groups").items();
+  for (const auto& [name, shape] : listed(folder)) {
+    const std::string path = formatted("{}/{}", folder.universal, name);
+    const files::Node file = open_node(formatted("{}/fp32.pt", path));
+    ImportedTensor tensor{name, {}, c10::kFloat, {}, {}, group_with(state.groups, shape.buffer)};
+    const files::Node master = tensor_in(file, shape.sizes, tensor.shape);
+    tensor.dtype = master_dtype(master.tensor().dtype);
+    tensor.pieces = files::whole(master);
+    if (!weights_only) add_states(path, tensor, state.steps);
+    state.has_states |= !tensor.states.empty();
+    state.trained.push_back(std::move(tensor));
+  }
+  if (weights_only || !stage3 || !state.steps.empty()) return;
+  for (const auto& [index, of_buffer] : stage3->at("state").entries())
+    if (const auto step = of_buffer.find("step")) state.steps.insert(step->number());
+}
+
+}  // namespace gannet::convert

@@ -80,6 +80,7 @@ int run(int argc, char** argv) {
   trainer.save_state();
   if (trainer.state().is_world_process_zero) {
     copy_graphs(options.model, arguments.output_dir);
+    write_every_name(arguments.output_dir, model->config().tied);
     std::cout << formatted("{} updates, training loss {}", output.global_step, output.training_loss);
     if (const auto loss = metrics.find("eval_loss"); loss != metrics.end())
       std::cout << formatted(", evaluation loss {}", loss->second);

@@ -4,6 +4,7 @@ import os
 import shutil
 import tempfile
 
+import torch
 from safetensors.torch import save_file
 
 from .errors import ExportError
@@ -60,7 +61,8 @@ def write(folder, graphs, names, constants, probe, batch, python_config=None):
         save_file(names.tensors(), os.path.join(new, "model.safetensors"), {"format": "pt"})
         save_file(constants.tensors, os.path.join(new, "constants.safetensors"), {"format": "pt"})
         if probe:
-            save_file({name: one.contiguous() for name, one in batch.items()}, os.path.join(new, "probe.safetensors"), {"format": "pt"})
+            apart = {name: one.clone(memory_format=torch.contiguous_format) for name, one in batch.items()}  # labels may be input_ids
+            save_file(apart, os.path.join(new, "probe.safetensors"), {"format": "pt"})
             _write_json(os.path.join(new, "probe.json"), probe, indent=1)
         for name in os.listdir(new):  # safetensors makes files that only their owner reads
             os.chmod(os.path.join(new, name), 0o644)

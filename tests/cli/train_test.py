@@ -73,6 +73,28 @@ class Train(Case):
         self.gannet("train", *self.options("killed", *options, "--resume_from_checkpoint", "last"), code=0)
         self.assertEqual(self.weights("killed"), self.weights("whole"))
 
+    def names(self, path):
+        """The tensors of a safetensors file."""
+        data = (self.folder / path).read_bytes()
+        return set(json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])) - {"__metadata__"}
+
+    def test_weights_return_under_every_name_of_the_python_model(self):
+        """lm_head.weight is another name of transformer.wte.weight; a strict load_state_dict expects both."""
+        shutil.copytree(MODEL, self.folder / "model")
+        config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}
+        (self.folder / "model" / "python_config.json").write_text(json.dumps(config))
+        self.gannet("train", *self.options("out", "--max_steps", "2", "--save_strategy", "steps", "--save_steps", "2", model="model"), code=0)
+        self.assertEqual(len(self.names("out/model.safetensors")), 29)
+        self.assertIn("lm_head.weight", self.names("out/model.safetensors"))
+        text = self.gannet("checkpoint", "export", "out", "back", code=0)
+        self.assertIn("29 tensors of out/checkpoint-2", text)
+        self.assertEqual(self.names("back/model.safetensors"), self.names("out/model.safetensors"))
+        self.assertEqual(json.loads((self.folder / "back" / "config.json").read_text()), config)
+        self.assertIn("29 tensors", self.gannet("checkpoint", "export", "out", "back.bin", code=0))
+        self.assertIn("lm_head.weight", self.gannet("checkpoint", "show", "back.bin", code=0))
+        # Both names, with equal values, are read as one tensor.
+        self.gannet("train", *self.options("more", "--max_steps", "1")[2:], "--model", "out", code=0)
+
     def test_arrays_are_the_inputs_and_labels_may_be_left_out_of_the_mean(self):
         data = self.folder / "arrays"
         data.mkdir()

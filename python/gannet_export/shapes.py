@@ -79,7 +79,7 @@ def relations_of(program, inputs):
     code = getattr(program, "_guards_code", None)
     if code is None:
         raise ExportError("this PyTorch does not say which sizes a program accepts (ExportedProgram._guards_code)",
-                          "export with PyTorch 2.11")
+                          "export with a PyTorch that was tried: 2.11, 2.15")
     shapes = {one["name"]: one["shape"] for one in inputs}
     found = []
     for line in code:

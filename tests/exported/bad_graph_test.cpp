@@ -254,6 +254,9 @@ TEST(Graph, OfOtherArgumentsThanItsOperatorTakesIsRefused) {
   refused("aten.sum.default", R"({"ref": "x", "dtype": "float32"})", "has one member");
   refused("aten.sum.default", R"({"float": "big"})", "a float is none of inf, -inf and nan");
   refused("aten.sum.default", R"([[[[[1]]]]])", "nested deeper than 4 levels");
+  std::string long_list = "0";
+  for (int i = 0; i < 5000; ++i) long_list += ", 0";
+  refused("aten.sum.dim_IntList", R"({"ref": "x"}, [)" + long_list + "]", "a list of more than 4096 elements");
   refused("getitem", R"({"ref": "x"})", "getitem has a list and an index");
   refused("py.add", "1", "'py.add' has 1 operands");
 }

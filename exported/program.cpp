@@ -2,6 +2,7 @@
 
 #include <gannet/error.h>
 
+#include <span>
 #include <utility>
 
 #include "dtype_names.h"
@@ -16,7 +17,7 @@ using Kind = Argument::Kind;
 // Compiles one graph. Its nested graphs are compiled already.
 class Compiler {
  public:
-  Compiler(const GraphFile& file, const std::vector<Routine>& earlier, size_t index)
+  Compiler(const GraphFile& file, std::vector<Routine>& earlier, size_t index)
       : file_(file), graph_(file.graphs[index]), earlier_(earlier), is_main_(index + 1 == file.graphs.size()) {}
 
   Routine compile();
@@ -41,12 +42,12 @@ class Compiler {
   bool is_alias(const Node& node, const std::string& where);
   Step nested(const Node& node, const std::string& where);
   Step dispatched(const Node& node, const std::string& where);
-  void require_writable(const Node& node, const c10::FunctionSchema& schema, const Step& step, const std::string& where) const;
+  void add_effects(const Step& step, const std::string& where);
   void find_ends();
 
   const GraphFile& file_;
   const Graph& graph_;
-  const std::vector<Routine>& earlier_;
+  std::vector<Routine>& earlier_;  // a look-up of their writes shortens its own path
   bool is_main_;
   SlotOf slot_ = [this](const Argument& value, const std::string& place) { return slot_of(value, place); };
   std::vector<Place> places_;  // by the number of the value
@@ -57,6 +58,11 @@ Routine Compiler::compile() {
   routine_.inputs = graph_.inputs.size();
   for (size_t i = 0; i < routine_.inputs; ++i) places_.push_back({i, 1, false});
   routine_.slots = routine_.inputs;
+  routine_.writes = Writes(routine_.inputs);
+  for (size_t i = 0; is_main_ && i < routine_.inputs; ++i)
+    if (const auto kind = file_.placeholders[i].kind;
+        kind == Placeholder::Kind::kParameter || kind == Placeholder::Kind::kConstant)
+      routine_.writes.guard(i);
   for (const Node& node : graph_.nodes) add_node(node);
   for (const Argument& one : graph_.outputs)
     routine_.outputs.push_back(plain_operand(one, slot_, file_.path + ": graph '" + graph_.name + "', outputs"));
@@ -92,6 +98,7 @@ void Compiler::add_node(const Node& node) {
   const bool is_several = step.kind == Step::Kind::kOperator ? step.results != 1 : node.op.starts_with("nested.");
   places_.push_back({routine_.slots, step.results, is_several});
   routine_.slots += step.results;
+  add_effects(step, here);
   routine_.steps.push_back(std::move(step));
 }
 
@@ -156,32 +163,51 @@ Step Compiler::dispatched(const Node& node, const std::string& here) {
   step.op = find_operator(node, here, file_.torch_version);
   step.operands = operands_of(node, step.op->schema(), slot_, here, file_.torch_version);
   step.results = step.op->schema().returns().size();
-  require_writable(node, step.op->schema(), step, here);
   return step;
-}
-
-// Weights are the optimizer's, and constants are shared between calls.
-void Compiler::require_writable(const Node& node, const c10::FunctionSchema& schema, const Step& step,
-                                const std::string& here) const {
-  for (size_t i = 0; i < step.operands.size(); ++i) {
-    const auto* alias = schema.arguments()[i].alias_info();
-    if (!alias || !alias->isWrite()) continue;
-    if (step.operands[i].kind == Operand::Kind::kConstant) refuse_file(here, node.op + " writes into a number");
-    if (!is_main_ || step.operands[i].kind != Operand::Kind::kValue || step.operands[i].slot >= routine_.inputs) continue;
-    const Placeholder& target = file_.placeholders[step.operands[i].slot];
-    if (target.kind == Placeholder::Kind::kParameter || target.kind == Placeholder::Kind::kConstant)
-      throw Error(ErrorCode::kUnsupported,
-                  here + ": " + node.op + " writes into the " +
-                      (target.kind == Placeholder::Kind::kParameter ? "parameter '" + target.target + "'"
-                                                                    : std::string("constant ") + target.target),
-                  "let the model's forward write into buffers of its state dict alone");
-  }
 }
 
 template <class Visit>
 void visit_slots(const Operand& operand, const Visit& visit) {
   if (operand.kind == Operand::Kind::kValue) visit(operand.slot);
   for (const Operand& one : operand.list) visit_slots(one, visit);
+}
+
+// Follows what the step's results may be views of. Weights are the optimizer's, and constants are shared between calls: a write
+// into one is refused, through views and in nested graphs as well, where the outermost graph calls them.
+void Compiler::add_effects(const Step& step, const std::string& here) {
+  const auto require_not_guarded = [&](std::optional<size_t> input) {
+    if (!input) return;
+    const Placeholder& target = file_.placeholders[*input];
+    throw Error(ErrorCode::kUnsupported,
+                here + ": " + step.node->op + " writes into the " +
+                    (target.kind == Placeholder::Kind::kParameter ? "parameter '" + target.target + "'"
+                                                                  : std::string("constant ") + target.target),
+                "let the model's forward write into buffers of its state dict alone");
+  };
+  const auto add_views = [&](const Operand& operand) {
+    visit_slots(operand, [&](size_t slot) {
+      for (size_t k = 0; k < step.results; ++k) routine_.writes.add_view(step.first_result + k, slot);
+    });
+  };
+  if (step.kind == Step::Kind::kGetItem) {
+    add_views(step.operands[0]);
+  } else if (step.kind == Step::Kind::kOperator) {
+    const std::string& op = step.node->op;  // "aten.NAME.OVERLOAD"
+    const Effects effects = effects_of(op.substr(5, op.rfind('.') - 5), step.op->schema(), step.operands);
+    for (const size_t i : effects.written) {
+      const Operand& operand = step.operands[i];
+      if (operand.kind == Operand::Kind::kConstant && !operand.constant.isNone()) refuse_file(here, op + " writes into a number");
+      visit_slots(operand, [&](size_t slot) { require_not_guarded(routine_.writes.add_write(slot)); });
+    }
+    for (const size_t i : effects.viewed) add_views(step.operands[i]);
+  } else if (step.kind != Step::Kind::kPython) {
+    const bool is_cond = step.kind == Step::Kind::kCond;
+    for (size_t i = 0; i < (is_cond ? 2 : 1); ++i) {
+      Routine& nested = earlier_[step.routines[i]];
+      require_not_guarded(routine_.writes.add_call(nested.writes, std::span(step.operands).subspan(is_cond ? 1 : 0),
+                                                   nested.outputs, step.first_result));
+    }
+  }
 }
 
 // A value ends at the step that uses it last, or at once if nothing does. Outputs end with the call.

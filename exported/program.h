@@ -15,6 +15,7 @@
 
 #include "graph.h"
 #include "python_operators.h"
+#include "writes.h"
 
 namespace gannet::exported {
 
@@ -62,6 +63,7 @@ struct Routine {
   size_t inputs = 0, slots = 0;
   std::vector<Step> steps;
   std::vector<Operand> outputs;
+  Writes writes;  // into its inputs
 };
 
 // Immutable after its construction, but for copies of constants on devices: threads share it.

@@ -2,6 +2,7 @@
 
     python -m gannet_export my_module:make_model --example batch.npz --out model/
     python -m gannet_export convert model.pt2 --out model/
+    python -m gannet_export data train.parquet --out train/
 
 or from a program:
 

@@ -8,7 +8,8 @@ from .errors import ExportError
 from .version import VERSION
 
 USAGE = """python -m gannet_export MODULE:FUNCTION --example BATCH.npz --out FOLDER [options]
-       python -m gannet_export convert MODEL.pt2 --out FOLDER [options]"""
+       python -m gannet_export convert MODEL.pt2 --out FOLDER [options]
+       python -m gannet_export data SOURCE --out FOLDER [options]"""
 NOTES = """MODULE:FUNCTION() returns the model, a torch.nn.Module; the current folder is on the import path. The names in
 BATCH.npz are the arguments of its forward, which returns a scalar loss, or a value that has one as `.loss`,
 ["loss"] or its first element. The batch needs at least 2 rows."""
@@ -38,6 +39,29 @@ def convert_parser():
     return parser
 
 
+def data_parser():
+    parser = argparse.ArgumentParser(prog="python -m gannet_export data",
+                                     description="Writes samples as .npy files, which gannet train --data reads. Datasets of Hugging Face "
+                                                 "need the package datasets, Parquet needs pyarrow.")
+    parser.add_argument("source", metavar="SOURCE", help="a folder of datasets' save_to_disk, a .parquet or .jsonl file, or a folder of these")
+    parser.add_argument("--out", required=True, metavar="PATH", help="a folder; with --tokens a file, *.npy")
+    parser.add_argument("--columns", nargs="+", default=[], metavar="INPUT[=COLUMN]",
+                        help="the model's inputs, and the columns they come from where those have other names (all columns)")
+    parser.add_argument("--tokens", metavar="COLUMN", help="join the rows of one column of token ids, of any lengths, in one file")
+    parser.add_argument("--split", help="the split of a dataset that has several")
+    return parser
+
+
+def convert_data(options):
+    from . import data
+    if options.tokens and options.columns:
+        raise ExportError("--tokens and --columns are given", "--tokens writes one column, as both input_ids and labels of gannet train")
+    if options.tokens:
+        data.convert_tokens(options.source, options.out, options.tokens, options.split)
+    else:
+        data.convert_columns(options.source, options.out, options.columns, options.split)
+
+
 def model_of(name):
     """Imports MODULE and calls FUNCTION."""
     module_name, _, function = name.partition(":")
@@ -64,6 +88,8 @@ def main(arguments=None):
             from .convert import convert_archive
             options = convert_parser().parse_args(arguments[1:])
             convert_archive(options.archive, options.out, mode=options.mode)
+        elif arguments and arguments[0] == "data":
+            convert_data(data_parser().parse_args(arguments[1:]))
         else:
             options = export_parser().parse_args(arguments)
             from .export import export_model, read_batch

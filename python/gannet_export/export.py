@@ -67,6 +67,9 @@ def export_model(model, batch, out, dtypes=("fp32", "bf16"), modes=("train", "ev
     if flattened:
         say(f"torch.utils.checkpoint was called {flattened} times and is not in the graph: all activations are kept")
     batch = dict(sorted(batch.items()))
-    folder.write(out, graphs, names, constants, {"seed": seed, "results": results}, batch)
+    for name in names.not_among(model.state_dict()):
+        say(f"'{name}' of the state dict is neither a parameter nor a buffer: it is not exported, and load_state_dict of the "
+            "trained weights needs strict=False")
+    folder.write(out, graphs, names, constants, {"seed": seed, "results": results}, batch, folder.python_config_of(model))
     say(f"{out}: {len(names.parameters)} parameters, {len(names.buffers)} buffers, {len(names.tied)} tied names, "
         f"{len(constants.tensors)} constants, graphs {', '.join(graphs)}")

@@ -4,12 +4,14 @@ import os
 import shutil
 import tempfile
 
+import torch
 from safetensors.torch import save_file
 
 from .errors import ExportError
 from .version import FORMAT, VERSION
 
 MODEL_TYPE = "gannet_exported"
+PYTHON_CONFIG = "python_config.json"  # `gannet checkpoint export` writes it as config.json beside the weights
 
 
 def _is_ours(folder):
@@ -34,7 +36,17 @@ def _write_json(path, value, indent=None):
         file.write("\n")
 
 
-def write(folder, graphs, names, constants, probe, batch):
+def python_config_of(model):
+    """The config.json with which transformers makes the model again; None for a model of another library."""
+    to_text = getattr(getattr(model, "config", None), "to_json_string", None)
+    if to_text is None or not hasattr(model, "from_pretrained"):
+        return None
+    config = json.loads(to_text())
+    config.pop("_name_or_path", None)  # where the weights came from: perhaps a path of the user's
+    return {**config, "architectures": [type(model).__name__]}
+
+
+def write(folder, graphs, names, constants, probe, batch, python_config=None):
     """`graphs`: {"train.fp32": JSON}. `probe`: {"seed": 0, "results": {"train.fp32": ...}}, or None."""
     parent = os.path.dirname(os.path.abspath(folder))
     os.makedirs(parent, exist_ok=True)
@@ -42,12 +54,15 @@ def write(folder, graphs, names, constants, probe, batch):
     try:
         _write_json(os.path.join(new, "config.json"),
                     {"model_type": MODEL_TYPE, "format": FORMAT, "exporter": VERSION, "graphs": sorted(graphs), **names.to_json()}, indent=1)
+        if python_config:
+            _write_json(os.path.join(new, PYTHON_CONFIG), python_config, indent=1)
         for name, graph in graphs.items():
             _write_json(os.path.join(new, f"graph.{name}.json"), graph)
         save_file(names.tensors(), os.path.join(new, "model.safetensors"), {"format": "pt"})
         save_file(constants.tensors, os.path.join(new, "constants.safetensors"), {"format": "pt"})
         if probe:
-            save_file({name: one.contiguous() for name, one in batch.items()}, os.path.join(new, "probe.safetensors"), {"format": "pt"})
+            apart = {name: one.clone(memory_format=torch.contiguous_format) for name, one in batch.items()}  # labels may be input_ids
+            save_file(apart, os.path.join(new, "probe.safetensors"), {"format": "pt"})
             _write_json(os.path.join(new, "probe.json"), probe, indent=1)
         for name in os.listdir(new):  # safetensors makes files that only their owner reads
             os.chmod(os.path.join(new, name), 0o644)

@@ -11,6 +11,7 @@ from .errors import ExportError
 
 BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Mod: "%"}
 COMPARED = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+LARGER_SMALLER = {"max": "max", "min": "min", "torch.sym_max": "max", "torch.sym_min": "min"}  # PyTorch 2.15 writes torch.sym_max
 UNKNOWN = "export with the PyTorch that this package was tried with, or report the expression"
 
 
@@ -78,7 +79,7 @@ def relations_of(program, inputs):
     code = getattr(program, "_guards_code", None)
     if code is None:
         raise ExportError("this PyTorch does not say which sizes a program accepts (ExportedProgram._guards_code)",
-                          "export with PyTorch 2.11")
+                          "export with a PyTorch that was tried: 2.11, 2.15")
     shapes = {one["name"]: one["shape"] for one in inputs}
     found = []
     for line in code:
@@ -121,8 +122,8 @@ def _size(tree, shapes, line):
         return -operand if isinstance(operand, int) else ["*", -1, operand]
     if isinstance(tree, ast.BinOp) and type(tree.op) in BINARY:
         return [BINARY[type(tree.op)], _size(tree.left, shapes, line), _size(tree.right, shapes, line)]
-    if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id in ("max", "min") and len(tree.args) == 2:
-        return [tree.func.id, *[_size(one, shapes, line) for one in tree.args]]
+    if isinstance(tree, ast.Call) and len(tree.args) == 2 and ast.unparse(tree.func) in LARGER_SMALLER:
+        return [LARGER_SMALLER[ast.unparse(tree.func)], *[_size(one, shapes, line) for one in tree.args]]
     if isinstance(tree, ast.Subscript) and isinstance(tree.value, ast.Call) and getattr(tree.value.func, "attr", "") == "size":
         source = tree.value.func.value  # L['batch']['input_ids']: the last key is the input
         shape = shapes.get(source.slice.value) if isinstance(source, ast.Subscript) and isinstance(source.slice, ast.Constant) else None

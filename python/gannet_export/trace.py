@@ -45,7 +45,9 @@ def count_checkpoints():
     """Counts the calls of torch.utils.checkpoint, which a trace flattens: its result keeps every activation."""
     from torch.utils import checkpoint
     count = [0]
-    generator, function = checkpoint._checkpoint_without_reentrant_generator, checkpoint.CheckpointFunction.apply
+    name = "_checkpoint_without_reentrant_generator"
+    name += "_impl" if hasattr(checkpoint, name + "_impl") else ""  # since PyTorch 2.15
+    generator, function = getattr(checkpoint, name), checkpoint.CheckpointFunction.apply
 
     def counted(original):
         def call(*args, **kwargs):
@@ -53,12 +55,12 @@ def count_checkpoints():
             return original(*args, **kwargs)
         return call
 
-    checkpoint._checkpoint_without_reentrant_generator = counted(generator)
+    setattr(checkpoint, name, counted(generator))
     checkpoint.CheckpointFunction.apply = counted(function)
     try:
         yield count
     finally:
-        checkpoint._checkpoint_without_reentrant_generator = generator
+        setattr(checkpoint, name, generator)
         del checkpoint.CheckpointFunction.apply  # the class's own shadowed autograd.Function's
 
 

@@ -63,6 +63,11 @@ class Names:
     def own(self, name):
         return self._own.get(name, name)
 
+    def not_among(self, state_dict):
+        """Keys of a state dict that this does not have, such as what get_extra_state() returned."""
+        known = {*self.parameters, *self.buffers, *self._own}
+        return [name for name in state_dict if name not in known]
+
     def require_plain(self):
         """Gradients are of floating point, and files hold fp32."""
         for name, tensor in self.parameters.items():

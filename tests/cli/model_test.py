@@ -1,4 +1,5 @@
 """gannet model info | check as a person runs them."""
+import json
 import pathlib
 import shutil
 import unittest
@@ -17,8 +18,18 @@ class Model(Case):
         text = self.gannet("model", "info", str(ARCHIVES / "gpt2"), code=0)
         self.assertRegex(text, r"28 parameters with \d+ elements, 0 of them frozen; 0 buffers; 1 tied names")
         self.assertRegex(text, r"train\.fp32 +\d+ +PyTorch 2\.11\S* +input_ids int64\[s0, s1\], labels int64\[s2, s3\]")
-        self.assertIn("takes sizes with s1 * s0 == s2 * s3", text)
+        self.assertIn("every graph takes sizes with s1 * s0 == s2 * s3", text)
         self.assertIn("lm_head.weight: another name of transformer.wte.weight", text)
+
+    def test_info_tells_the_relations_of_every_graph(self):
+        folder = self.copied("gpt2")
+        graph = folder / "graph.eval.bf16.json"
+        values = json.loads(graph.read_text())
+        values["relations"] = [["<=", "s1", 32]]
+        graph.write_text(json.dumps(values))
+        text = self.gannet("model", "info", str(folder), code=0)
+        self.assertIn("\neval.bf16 takes sizes with s1 <= 32\n", text)
+        self.assertIn("\neval.fp32, train.bf16, train.fp32 take sizes with s1 * s0 == s2 * s3\n", text)
 
     def test_check_agrees_with_the_exporter(self):
         text = self.gannet("model", "check", str(ARCHIVES / "residual"), code=0)

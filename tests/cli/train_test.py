@@ -73,6 +73,28 @@ class Train(Case):
         self.gannet("train", *self.options("killed", *options, "--resume_from_checkpoint", "last"), code=0)
         self.assertEqual(self.weights("killed"), self.weights("whole"))
 
+    def names(self, path):
+        """The tensors of a safetensors file."""
+        data = (self.folder / path).read_bytes()
+        return set(json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])) - {"__metadata__"}
+
+    def test_weights_return_under_every_name_of_the_python_model(self):
+        """lm_head.weight is another name of transformer.wte.weight; a strict load_state_dict expects both."""
+        shutil.copytree(MODEL, self.folder / "model")
+        config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}
+        (self.folder / "model" / "python_config.json").write_text(json.dumps(config))
+        self.gannet("train", *self.options("out", "--max_steps", "2", "--save_strategy", "steps", "--save_steps", "2", model="model"), code=0)
+        self.assertEqual(len(self.names("out/model.safetensors")), 29)
+        self.assertIn("lm_head.weight", self.names("out/model.safetensors"))
+        text = self.gannet("checkpoint", "export", "out", "back", code=0)
+        self.assertIn("29 tensors of out/checkpoint-2", text)
+        self.assertEqual(self.names("back/model.safetensors"), self.names("out/model.safetensors"))
+        self.assertEqual(json.loads((self.folder / "back" / "config.json").read_text()), config)
+        self.assertIn("29 tensors", self.gannet("checkpoint", "export", "out", "back.bin", code=0))
+        self.assertIn("lm_head.weight", self.gannet("checkpoint", "show", "back.bin", code=0))
+        # Both names, with equal values, are read as one tensor.
+        self.gannet("train", *self.options("more", "--max_steps", "1")[2:], "--model", "out", code=0)
+
     def test_arrays_are_the_inputs_and_labels_may_be_left_out_of_the_mean(self):
         data = self.folder / "arrays"
         data.mkdir()
@@ -81,8 +103,19 @@ class Train(Case):
         self.gannet("train", *self.options("arrays_out", "--max_steps", "4", data="arrays"), code=0)
         self.gannet("train", *self.options("tokens_out", "--max_steps", "4"), code=0)
         self.assertEqual(self.weights("arrays_out"), self.weights("tokens_out"))
+        text = self.gannet("train", *self.options("both_out", "--max_steps", "4", "--eval_data", "arrays", "--do_eval"), code=0)
+        self.assertIn("evaluation loss", text, "--seq_len is for the tokens, and not for the folder")
+        self.assertIn("is not a file of tokens", self.gannet("train", *self.options("out", "--seq_len", "8", data="arrays"), code=2))
         text = self.gannet("train", *self.options("items_out", "--max_steps", "4", "--items", "labels", data="arrays"), code=0)
         self.assertIn("4 updates", text)
+
+    def unequal(self):
+        """Labels shorter than the inputs: a relation of the graph that does not hold."""
+        folder = self.folder / "unequal"
+        folder.mkdir()
+        npy(folder / "input_ids.npy", "<i8", (64, LENGTH), self.tokens, "q")
+        npy(folder / "labels.npy", "<i8", (64, LENGTH - 2), self.tokens[:64 * (LENGTH - 2)], "q")
+        return "unequal"
 
     def test_mistakes_are_named(self):
         def says(sentence, *arguments, code=2):
@@ -105,7 +138,13 @@ class Train(Case):
         npy(data / "input_ids.npy", "<i4", (64, LENGTH), self.tokens, "i")
         says("other has input_ids, and the model takes input_ids, labels; missing: labels", *self.options("out", "--max_steps", "1", data="other"))
         npy(data / "labels.npy", "<i4", (64, LENGTH), self.tokens, "i")
-        says("input_ids", *self.options("out", "--max_steps", "1", data="other"))
+        says("input 'input_ids' is int32[4, 8], and the graph train.fp32 takes int64[s0, s1]", *self.options("out", "--max_steps", "1", data="other"))
+        flat = self.folder / "flat"
+        flat.mkdir()
+        for name in ("input_ids", "labels"):
+            npy(flat / f"{name}.npy", "<i8", (64 * LENGTH,), self.tokens, "q")
+        says("input 'input_ids' is int64[4], and the graph train.fp32 takes int64[s0, s1]", *self.options("out", "--max_steps", "1", data="flat"))
+        says("the batch has other sizes than the export allows", *self.options("out", "--max_steps", "1", data=self.unequal()))
         npy(data / "weights.npy", "<i4", (64, LENGTH), self.tokens, "i")
         says("other has input_ids, labels, weights, and the model takes input_ids, labels", *self.options("out", "--max_steps", "1", data="other"))
 

@@ -66,6 +66,19 @@ TEST_F(Batch, SizesKeepTheRangesAndRelationsOfTheExport) {
               HasSubstr("dimension 0 is 3, and is to be image.size(0)"));
 }
 
+TEST_F(Batch, SizesBeyondTheRangeAreRefusedWithTheInput) {
+  archive::Copy copy("gpt2");
+  ASSERT_TRUE(copy.replace("graph.train.fp32.json", R"({"name":"s1","min":2,"max":null})", R"({"name":"s1","min":4,"max":8})"));
+  const auto model = gannet::from_pretrained<ExportedModule>(copy.path);
+  const auto error_of_length = [&](int64_t length) {
+    return error_of(*model, {{"input_ids", tokens({3, length})}, {"labels", tokens({3, length})}});
+  };
+  EXPECT_EQ(error_of_length(8), "nothing was thrown");
+  EXPECT_THAT(error_of_length(9),
+              AllOf(HasSubstr("input_ids.size(1) is 9, and the graph takes at most 8"), HasSubstr("cut the data")));
+  EXPECT_THAT(error_of_length(3), HasSubstr("input_ids.size(1) is 3, and the graph takes at least 4"));
+}
+
 TEST_F(Batch, AnErrorOfAnOperatorNamesItsLayer) {
   EXPECT_THAT(error({{"input_ids", tokens({3, 6}) + 100}, {"labels", tokens({3, 6})}}),
               AllOf(HasSubstr("operator aten.embedding.default"), HasSubstr("layer 'transformer.wte'"), HasSubstr("int64[")));

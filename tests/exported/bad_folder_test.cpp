@@ -71,6 +71,12 @@ TEST_F(Folder, WithATruncatedGraphIsRefusedWithItsPlace) {
   EXPECT_EQ(code, ErrorCode::kCorrupt);
 }
 
+TEST_F(Folder, WithAHugeGraphIsRefusedBeforeItIsRead) {
+  archive::fs::resize_file(copy.path + "/graph.train.fp32.json", 300 << 20);  // sparse
+  EXPECT_THAT(error(), HasSubstr("graph.train.fp32.json: larger than 256 MiB, which no graph is"));
+  EXPECT_EQ(code, ErrorCode::kCorrupt);
+}
+
 TEST_F(Folder, WhoseTensorsAreNotThoseOfItsGraphIsRefused) {
   ASSERT_TRUE(copy.replace("graph.train.fp32.json", R"(["parameter","words.weight"])", R"(["parameter","words.wait"])"));
   EXPECT_THAT(error(), HasSubstr("the parameter 'words.wait' is not in config.json"));

@@ -115,6 +115,80 @@ TEST(Graph, WritesIntoNoParameterAndNoConstant) {
                  HasSubstr("writes into a number"));
 }
 
+// The parameter 'head.weight' is x; `steps` are before the node that writes.
+Text writing(const std::string& steps, const std::string& op, const std::string& args, const std::string& before = "") {
+  return {.placeholders = R"([["parameter", "head.weight"]])", .before = before, .nodes = steps + node(op, args)};
+}
+
+TEST(Graph, WritesIntoNoViewOfAParameter) {
+  const auto refused = [](const Text& text) {
+    expect_refused(text, ErrorCode::kUnsupported,
+                   AllOf(HasSubstr("node 'total'"), HasSubstr("writes into the parameter 'head.weight'")));
+  };
+  const std::string row = R"({"name": "row", "op": "aten.select.int", "args": [{"ref": "x"}, 0, 0]}, )";
+  refused(writing(row, "aten.zero_.default", R"({"ref": "row"})"));
+  // A view of a view, and one of several.
+  refused(writing(row + R"({"name": "part", "op": "aten.view.default", "args": [{"ref": "row"}, [3]]}, )", "aten.add_.Tensor",
+                  R"({"ref": "part"}, 1)"));
+  refused(writing(R"({"name": "parts", "op": "aten.unbind.int", "args": [{"ref": "x"}]},
+                     {"name": "part", "op": "getitem", "args": [{"ref": "parts"}, 0]}, )",
+                  "aten.mul_.Tensor", R"({"ref": "part"}, 2)"));
+  // What an operator in place returns is what it was given.
+  expect_refused(writing(R"({"name": "same", "op": "aten.relu_.default", "args": [{"ref": "x"}]}, )", "aten.sum.default",
+                         R"({"ref": "same"})"),
+                 ErrorCode::kUnsupported, HasSubstr("node 'same': aten.relu_.default writes into the parameter"));
+  // Without a word of it in their schemas.
+  refused(writing(R"({"name": "same", "op": "aten.dropout.default", "args": [{"ref": "x"}, 0.5, false]}, )", "aten.add_.Tensor",
+                  R"({"ref": "same"}, 1)"));
+  refused(writing(R"({"name": "same", "op": "aten.einsum.default", "args": ["ij->ji", [{"ref": "x"}]]}, )", "aten.add_.Tensor",
+                  R"({"ref": "same"}, 1)"));
+  const std::string statistics = R"({"ref": "y"}, null, null, {"ref": "x"}, null, )";
+  Text norm = writing(R"({"name": "y", "op": "aten.neg.default", "args": [{"ref": "x"}]}, )", "aten.batch_norm.default",
+                      statistics + "true, 0.1, 1e-05, false");
+  refused(norm);
+  norm = writing(R"({"name": "y", "op": "aten.neg.default", "args": [{"ref": "x"}]}, )", "aten.batch_norm.default",
+                 statistics + "false, 0.1, 1e-05, false");
+  EXPECT_EQ(refusal_of(norm.text()).what, "nothing was thrown") << "evaluated: it reads the statistics";
+  // What was computed from a parameter is no view of it.
+  const std::string computed = R"({"name": "y", "op": "aten.mul.Tensor", "args": [{"ref": "x"}, 2]}, )";
+  EXPECT_EQ(refusal_of(writing(computed, "aten.add_.Tensor", R"({"ref": "y"}, 1)").text()).what, "nothing was thrown");
+}
+
+TEST(Graph, WritesIntoNoParameterInANestedGraph) {
+  const auto graph = [](const std::string& name, const std::string& nodes, const std::string& output) {
+    return R"({"name": ")" + name + R"(", "inputs": ["b", "a"], "nodes": [)" + nodes + R"(], "outputs": [{"ref": ")" + output +
+           R"("}]}, )";
+  };
+  const std::string into_a = R"({"name": "v", "op": "aten.t.default", "args": [{"ref": "a"}]},
+                                {"name": "w", "op": "aten.zero_.default", "args": [{"ref": "v"}]})";
+  const std::string other = R"({"name": "y", "op": "aten.neg.default", "args": [{"ref": "x"}]}, )";
+  const std::string call = R"(false, {"graph": "g"}, {"ref": "y"}, {"ref": "x"})";
+  expect_refused(writing(other, "nested.grad_mode", call, graph("g", into_a, "w")), ErrorCode::kUnsupported,
+                 HasSubstr("nested.grad_mode writes into the parameter 'head.weight'"));
+  const std::string turned =
+      R"({"name": "n", "op": "nested.grad_mode", "args": [false, {"graph": "g"}, {"ref": "x"}, {"ref": "y"}]}, )";
+  EXPECT_EQ(refusal_of(writing(other + turned, "getitem", R"({"ref": "n"}, 0)", graph("g", into_a, "w")).text()).what,
+            "nothing was thrown");
+  // A graph in a graph.
+  const std::string through =
+      R"({"name": "c", "op": "nested.grad_mode", "args": [true, {"graph": "g"}, {"ref": "b"}, {"ref": "a"}]},
+                                 {"name": "d", "op": "getitem", "args": [{"ref": "c"}, 0]})";
+  expect_refused(writing(other, "nested.grad_mode", R"(false, {"graph": "h"}, {"ref": "y"}, {"ref": "x"})",
+                         graph("g", into_a, "w") + graph("h", through, "d")),
+                 ErrorCode::kUnsupported, HasSubstr("nested.grad_mode writes into the parameter 'head.weight'"));
+  // A branch may return the parameter, which is written afterwards.
+  const std::string chosen =
+      R"({"name": "c", "op": "nested.cond", "args": [true, {"graph": "g"}, {"graph": "h"}, [{"ref": "y"}, {"ref": "x"}]]},
+                                {"name": "d", "op": "getitem", "args": [{"ref": "c"}, 0]}, )";
+  expect_refused(writing(other + chosen, "aten.add_.Tensor", R"({"ref": "d"}, 1)", graph("g", "", "b") + graph("h", "", "a")),
+                 ErrorCode::kUnsupported, HasSubstr("aten.add_.Tensor writes into the parameter 'head.weight'"));
+  EXPECT_EQ(
+      refusal_of(
+          writing(other + chosen, "aten.add_.Tensor", R"({"ref": "d"}, 1)", graph("g", "", "b") + graph("h", "", "b")).text())
+          .what,
+      "nothing was thrown");
+}
+
 TEST(Graph, UsesNoValueBeforeItIsMade) {
   const std::string later = R"({"name": "a", "op": "aten.neg.default", "args": [{"ref": "total"}]}, )";
   expect_refused({.nodes = later + Text().nodes}, ErrorCode::kCorrupt,
@@ -180,6 +254,9 @@ TEST(Graph, OfOtherArgumentsThanItsOperatorTakesIsRefused) {
   refused("aten.sum.default", R"({"ref": "x", "dtype": "float32"})", "has one member");
   refused("aten.sum.default", R"({"float": "big"})", "a float is none of inf, -inf and nan");
   refused("aten.sum.default", R"([[[[[1]]]]])", "nested deeper than 4 levels");
+  std::string long_list = "0";
+  for (int i = 0; i < 5000; ++i) long_list += ", 0";
+  refused("aten.sum.dim_IntList", R"({"ref": "x"}, [)" + long_list + "]", "a list of more than 4096 elements");
   refused("getitem", R"({"ref": "x"})", "getitem has a list and an index");
   refused("py.add", "1", "'py.add' has 1 operands");
 }

@@ -164,6 +164,44 @@ class Exporter(unittest.TestCase):
         self.assertIn("the model does not run in bf16", text)
         self.assertIn("--dtypes fp32", text)
 
+    def test_inputs_may_be_one_tensor(self):
+        class Pair(Small):
+            def forward(self, x, y):
+                return self.linear(x).mean() * y.mean()
+
+        self.export(Pair(), {"x": BATCH["x"], "y": BATCH["x"]})
+        stored = load_file(self.out + "/probe.safetensors")
+        self.assertTrue(torch.equal(stored["x"], stored["y"]))
+
+    def test_the_config_of_transformers_is_kept_without_its_path(self):
+        class Config:
+            def to_json_string(self):
+                return '{"model_type": "small", "_name_or_path": "/home/me/small"}'
+
+        class Pretrained(Small):
+            config = Config()
+
+            @classmethod
+            def from_pretrained(cls, folder):
+                pass
+
+        self.export(Pretrained())
+        config = json.loads((pathlib.Path(self.out) / "python_config.json").read_text())
+        self.assertEqual(config, {"model_type": "small", "architectures": ["Pretrained"]})
+        self.export(Small())
+        self.assertFalse((pathlib.Path(self.out) / "python_config.json").exists())
+
+    def test_what_a_strict_load_needs_and_the_folder_lacks_is_told(self):
+        class Extra(Small):
+            def get_extra_state(self):
+                return {"a": 1}
+
+            def set_extra_state(self, state):
+                pass
+
+        self.export(Extra())
+        self.assertTrue(any(line.startswith("'_extra_state' of the state dict is neither") for line in self.lines), self.lines)
+
     def test_the_command_line_exports_and_converts(self):
         (self.folder / "mine.py").write_text("import torch\n\nclass Net(torch.nn.Linear):\n    def forward(self, x):\n"
                                              "        return super().forward(x).mean()\n\ndef make():\n    return Net(3, 4)\n")

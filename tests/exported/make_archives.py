@@ -4,7 +4,7 @@
     OMP_NUM_THREADS=1 PYTHONPATH=python VENV/bin/python tests/exported/make_archives.py tests/exported/archives gpt2 odd residual
     OMP_NUM_THREADS=1 PYTHONPATH=python VENV/bin/python tests/exported/make_archives.py /tmp/archives        # all of them
 
-The first command writes what is kept in the tree, the second what the six models of `docs/python-models.md` are compared with:
+The first command writes what is kept in the tree, the second what the six models of `exported/README.md` are compared with:
 GANNET_ARCHIVES=/tmp/archives build/tests/exported_test. The models have random weights.
 
 Each folder also has expected.safetensors, of three batches whose shapes are not the example's, for each graph:

@@ -20,6 +20,7 @@
 #include "convert/deepspeed_export.h"
 #include "convert/deepspeed_folder.h"
 #include "convert/export_pt.h"
+#include "convert/exported_model.h"
 #include "files/io.h"
 #include "files/state_dict.h"
 
@@ -164,6 +165,7 @@ void export_weights(const CheckpointArguments& arguments) {
 
   std::vector<std::string> notes;
   std::optional<Opened> opened;
+  std::optional<convert::ExportedModelFiles> python;
   checkpoint::ExportSource source;
   if (!checkpoint::holds_checkpoints(arguments.folder) && convert::is_deepspeed_folder(arguments.folder)) {
     if (arguments.ema)
@@ -176,6 +178,8 @@ void export_weights(const CheckpointArguments& arguments) {
     opened = checkpoint::open(arguments.folder, {.tag = arguments.tag});
     source = checkpoint::export_source(*opened, arguments.ema);
     notes = opened->notes();
+    python = convert::exported_model_files({opened->path(), arguments.folder});
+    if (python) convert::add_every_name(*python, options.format, source);
   }
   for (const std::string& note : notes) std::cerr << "gannet: " << note << '\n';
   const checkpoint::ExportResult exported = by_name.empty() ? checkpoint::export_model(source, arguments.out, options)
@@ -184,6 +188,9 @@ void export_weights(const CheckpointArguments& arguments) {
             << arguments.out << (by_name.empty() ? ":\n" : "\n");
   if (by_name.empty())
     for (const std::string& file : exported.files) std::cout << "  " << file << '\n';
+  if (const std::string line = python && by_name.empty() ? convert::copy_python_config(*python, arguments.out) : "";
+      !line.empty())
+    std::cout << "  " << line << '\n';
   for (const std::string& line : exported.left_out) std::cout << "  left out: " << line << '\n';
 }
 

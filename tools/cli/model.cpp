@@ -3,8 +3,10 @@
 #include <gannet/exported.h>
 
 #include <iostream>
+#include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/format.h"
 #include "base/table.h"
@@ -18,6 +20,17 @@ uint64_t numel_of(const ExportedTensor& tensor) {
   uint64_t numel = 1;
   for (const int64_t size : tensor.shape) numel *= static_cast<uint64_t>(size);
   return numel;
+}
+
+// One line for the graphs of equal relations: graphs of another mode or dtype may branch on sizes elsewhere.
+void print_relations(const std::vector<ExportedGraph>& graphs) {
+  std::map<std::string, std::vector<std::string>> names;  // by relations
+  for (const ExportedGraph& one : graphs)
+    if (!one.relations.empty()) names[join(one.relations, ", ")].push_back(one.name);
+  if (!names.empty()) std::cout << '\n';
+  for (const auto& [relations, alike] : names)
+    std::cout << formatted("{} {} sizes with {}\n", alike.size() == graphs.size() ? "every graph" : join(alike, ", "),
+                           alike.size() == 1 || alike.size() == graphs.size() ? "takes" : "take", relations);
 }
 
 void print_info(const std::string& folder) {
@@ -37,8 +50,7 @@ void print_info(const std::string& folder) {
     table.add({one.name, std::to_string(one.nodes), "PyTorch " + one.torch_version, join(inputs, ", ")});
   }
   std::cout << table.to_string();
-  if (!graphs[0].relations.empty())
-    std::cout << '\n' << graphs[0].name << " takes sizes with " << join(graphs[0].relations, ", ") << '\n';
+  print_relations(graphs);
   for (const auto& [other, name] : config.tied) std::cout << other << ": another name of " << name << '\n';
 }
 

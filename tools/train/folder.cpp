@@ -1,8 +1,11 @@
 #include "train/folder.h"
 
+#include <ATen/core/Tensor.h>
 #include <gannet/error.h>
+#include <gannet/safetensors.h>
 
 #include <filesystem>
+#include <map>
 #include <system_error>
 
 #include "base/format.h"
@@ -17,10 +20,20 @@ void copy_graphs(const std::string& model, const std::string& folder) {
   for (const auto& entry : fs::directory_iterator(model)) {
     const std::string name = entry.path().filename();
     const bool is_graph = name.starts_with("graph.") && name.ends_with(".json");
-    if (name != "config.json" && name != "constants.safetensors" && !is_graph) continue;
+    if (name != "config.json" && name != "constants.safetensors" && name != "python_config.json" && !is_graph) continue;
     fs::copy_file(entry.path(), fs::path(folder) / name, fs::copy_options::overwrite_existing, error);
     if (error) throw Error(ErrorCode::kIo, formatted("cannot copy {} to {}: {}", entry.path().string(), folder, error.message()));
   }
+}
+
+void write_every_name(const std::string& folder, const std::vector<std::pair<std::string, std::string>>& tied) {
+  const std::string path = formatted("{}/model.safetensors", folder);
+  if (tied.empty() || !fs::exists(path)) return;  // at stage 3 weights are gathered where the config says so alone
+  std::map<std::string, std::string> metadata;
+  std::map<std::string, at::Tensor> tensors = load_safetensors(path, &metadata);
+  for (const auto& [other, own] : tied)
+    if (const auto found = tensors.find(own); found != tensors.end()) tensors.emplace(other, found->second);
+  save_safetensors(path, {tensors.begin(), tensors.end()}, metadata);
 }
 
 }  // namespace gannet::train

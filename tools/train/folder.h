@@ -3,10 +3,16 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace gannet::train {
 
 // The probe stays behind: its losses are those of the weights before training.
 void copy_graphs(const std::string& model, const std::string& folder);
+
+// Adds tied tensors to `folder`/model.safetensors under their other names, which a strict load_state_dict expects. `tied`:
+// another name, and the one under which the value is stored.
+void write_every_name(const std::string& folder, const std::vector<std::pair<std::string, std::string>>& tied);
 
 }  // namespace gannet::train

@@ -8,6 +8,7 @@
 #include <gannet/trainer.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -47,6 +48,15 @@ Dataset<NamedBatch> open_data(const ExportedConfig& model, const std::string& pa
   return data;
 }
 
+bool is_tokens(const std::string& path) {
+  return (path.ends_with(".npy") || path.ends_with(".bin")) && !std::filesystem::is_directory(path);
+}
+
+// --seq_len is for the file of tokens, where the other data are a folder. Where no data are tokens, the dataset refuses it.
+int64_t length_for(const std::string& path, const Options& options) {
+  return is_tokens(path) || !(is_tokens(options.data) || is_tokens(options.eval_data)) ? options.seq_len : 0;
+}
+
 double items_of(const NamedBatch& batch, const std::string& input) {
   const auto found = batch.find(input);
   if (found == batch.end())
@@ -65,8 +75,9 @@ int run(int argc, char** argv) {
 
   const auto model = from_pretrained<ExportedModule>(options.model, arguments);
   TrainerParts<ExportedModule, NamedBatch> parts;
-  parts.train_dataset = open_data(model->config(), options.data, options.seq_len);
-  if (!options.eval_data.empty()) parts.eval_dataset = open_data(model->config(), options.eval_data, options.seq_len);
+  parts.train_dataset = open_data(model->config(), options.data, length_for(options.data, options));
+  if (!options.eval_data.empty())
+    parts.eval_dataset = open_data(model->config(), options.eval_data, length_for(options.eval_data, options));
   parts.data_collator = Collate<NamedBatch>(stack_named);
   parts.compute_loss = [](Engine<ExportedModule>& engine, NamedBatch& batch) -> BatchLoss { return engine.forward(batch); };
   if (!options.items.empty()) parts.count_items = [&](const NamedBatch& batch) { return items_of(batch, options.items); };
@@ -80,6 +91,7 @@ int run(int argc, char** argv) {
   trainer.save_state();
   if (trainer.state().is_world_process_zero) {
     copy_graphs(options.model, arguments.output_dir);
+    write_every_name(arguments.output_dir, model->config().tied);
     std::cout << formatted("{} updates, training loss {}", output.global_step, output.training_loss);
     if (const auto loss = metrics.find("eval_loss"); loss != metrics.end())
       std::cout << formatted(", evaluation loss {}", loss->second);

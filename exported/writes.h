@@ -1,0 +1,50 @@
+// Which inputs of a graph its steps may write into: through views and through nested graphs as well.
+//
+// Inputs whose memory may be in one value, as the operands that cond() chooses from, count as one.
+#pragma once
+
+#include <ATen/core/function_schema.h>
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace gannet::exported {
+
+struct Operand;
+
+class Writes {
+ public:
+  explicit Writes(size_t inputs = 0);
+
+  void guard(size_t input) { guarded_[input] = input; }  // before everything else
+  // The value in `slot` may have the memory of the value in `of`.
+  void add_view(size_t slot, size_t of);
+  // Returns the guarded input that a write into `slot` may be a write into.
+  std::optional<size_t> add_write(size_t slot);
+  // A call of a nested graph, whose inputs are `operands` and whose outputs are `outputs`: its writes, and its results' views.
+  // Returns a guarded input that it may write into.
+  std::optional<size_t> add_call(Writes& nested, std::span<const Operand> operands, const std::vector<Operand>& outputs,
+                                 size_t first_result);
+
+ private:
+  static constexpr size_t kNone = ~size_t{0};
+  size_t input_of(size_t slot) const { return slot < input_of_.size() ? input_of_[slot] : kNone; }
+  size_t first_of(size_t input);  // of the inputs that count as one
+  void join(size_t one, size_t other);
+
+  std::vector<size_t> input_of_;  // by slot
+  std::vector<size_t> joined_;    // by input: an earlier one that it counts as, or itself
+  std::vector<size_t> guarded_;   // by the first of those that count as one
+  std::vector<bool> is_written_;  // likewise
+};
+
+// The operands of an operator that it writes into, and those whose memory its results may have.
+struct Effects {
+  std::vector<size_t> written, viewed;
+};
+Effects effects_of(const std::string& name, const c10::FunctionSchema& schema, const std::vector<Operand>& operands);
+
+}  // namespace gannet::exported

@@ -8,6 +8,7 @@
 
 #include "batch.h"
 #include "dtype_names.h"
+#include "layout.h"
 #include "program.h"
 #include "run.h"
 
@@ -29,15 +30,20 @@ class Tree {
     for (size_t dot = name.find('.'); dot != std::string::npos; begin = dot + 1, dot = name.find('.', begin)) {
       const std::string path = name.substr(0, dot), part = name.substr(begin, dot - begin);
       auto& child = modules_[path];
-      if (!child) child = module->register_module(part, std::make_shared<torch::nn::Module>(part)).get();
-      module = child;
+      if (!child) child = module->register_module(part, std::make_shared<torch::nn::Module>(part));
+      module = child.get();
     }
     return {module, name.substr(begin)};
+  }
+  // Null: the root.
+  std::shared_ptr<torch::nn::Module> owner_of(const std::string& name) const {
+    const auto found = modules_.find(name.substr(0, name.rfind('.')));
+    return found == modules_.end() ? nullptr : found->second;
   }
 
  private:
   torch::nn::Module& root_;
-  std::map<std::string, torch::nn::Module*> modules_;
+  std::map<std::string, std::shared_ptr<torch::nn::Module>> modules_;
 };
 
 }  // namespace
@@ -64,19 +70,20 @@ void ExportedModule::register_tensors() {
     const auto [module, name] = tree.place_of(one.name);
     const at::Tensor made = module->register_parameter(name, at::zeros(one.shape, dtype_of(one)), one.requires_grad);
     tensors_[one.name] = made;
+    owners_[one.name] = tree.owner_of(one.name);
     if (!leading_.defined() && made.is_floating_point()) leading_ = made;
   }
   for (const ExportedTensor& one : config_.buffers) {
     const auto [module, name] = tree.place_of(one.name);
     tensors_[one.name] = module->register_buffer(name, at::zeros(one.shape, dtype_of(one)));
+    owners_[one.name] = tree.owner_of(one.name);
   }
   if (!leading_.defined())
     throw Error(ErrorCode::kUnsupported, config_.folder + ": the model has no parameter of floating point",
                 "there is nothing to train");
 }
 
-size_t ExportedModule::chosen_program() const {
-  const at::ScalarType dtype = leading_.scalar_type();
+size_t ExportedModule::chosen_program(at::ScalarType dtype) const {
   const std::string mode = is_training() ? "train" : "eval";
   const std::string short_dtype = dtype == at::kFloat ? "fp32" : dtype == at::kBFloat16 ? "bf16" : "";
   bool has_dtype = false;
@@ -113,12 +120,9 @@ void ExportedModule::require_buffers_of(at::ScalarType dtype) const {
   }
 }
 
-at::Tensor ExportedModule::forward(const NamedBatch& batch) {
-  const size_t chosen = chosen_program();
+at::Tensor ExportedModule::run_whole(size_t chosen, const NamedBatch& batch) const {
   const Program& program = *config_.programs[chosen];
-  require_buffers_of(leading_.scalar_type());
   const c10::Device device = leading_.device();
-  exported::require_batch(program.file(), batch, device);
   const auto& constants = program.constants_on(device);
   std::vector<c10::IValue> inputs;
   size_t next_constant = 0;
@@ -131,10 +135,23 @@ at::Tensor ExportedModule::forward(const NamedBatch& batch) {
     else
       inputs.emplace_back(given_[chosen][i]);
   }
-  at::Tensor loss = exported::run(program, std::move(inputs), device);
+  return exported::run(program, std::move(inputs), device);
+}
+
+void ExportedModule::require_gradient(size_t chosen, const at::Tensor& loss) const {
   if (is_training() && c10::GradMode::is_enabled() && !loss.requires_grad())
-    throw Error(ErrorCode::kArgument, "graph " + program.name() + ": the loss has no gradient",
+    throw Error(ErrorCode::kArgument, "graph " + config_.programs[chosen]->name() + ": the loss has no gradient",
                 "it depends on no parameter that requires one: are all of them frozen?");
+}
+
+at::Tensor ExportedModule::forward(const NamedBatch& batch) {
+  const size_t chosen = chosen_program(leading_.scalar_type());
+  require_buffers_of(leading_.scalar_type());
+  exported::require_batch(config_.programs[chosen]->file(), batch, leading_.device());
+  // A graph in parts computes masks and the like again in each of them: only where this has a use.
+  const exported::Layout& parts = layout();
+  at::Tensor loss = detail::has_regions(parts.layers()) ? parts.run(batch) : run_whole(chosen, batch);
+  require_gradient(chosen, loss);
   return loss;
 }
 

@@ -43,7 +43,6 @@ class Compiler {
   Step nested(const Node& node, const std::string& where);
   Step dispatched(const Node& node, const std::string& where);
   void add_effects(const Step& step, const std::string& where);
-  void find_ends();
 
   const GraphFile& file_;
   const Graph& graph_;
@@ -66,7 +65,7 @@ Routine Compiler::compile() {
   for (const Node& node : graph_.nodes) add_node(node);
   for (const Argument& one : graph_.outputs)
     routine_.outputs.push_back(plain_operand(one, slot_, file_.path + ": graph '" + graph_.name + "', outputs"));
-  find_ends();
+  find_ends(routine_);
   return std::move(routine_);
 }
 
@@ -210,21 +209,20 @@ void Compiler::add_effects(const Step& step, const std::string& here) {
   }
 }
 
-// A value ends at the step that uses it last, or at once if nothing does. Outputs end with the call.
-void Compiler::find_ends() {
+}  // namespace
+
+void find_ends(Routine& routine) {
   constexpr size_t kNever = ~size_t{0};
-  std::vector<size_t> last(routine_.slots, kNever);
-  for (size_t i = 0; i < routine_.steps.size(); ++i) {
-    const Step& step = routine_.steps[i];
+  std::vector<size_t> last(routine.slots, kNever);
+  for (size_t i = 0; i < routine.steps.size(); ++i) {
+    const Step& step = routine.steps[i];
     for (size_t k = 0; k < step.results; ++k) last[step.first_result + k] = i;
     for (const Operand& one : step.operands) visit_slots(one, [&](size_t slot) { last[slot] = i; });
   }
-  for (const Operand& one : routine_.outputs) visit_slots(one, [&](size_t slot) { last[slot] = kNever; });
-  for (size_t slot = 0; slot < routine_.slots; ++slot)
-    if (last[slot] != kNever) routine_.steps[last[slot]].ends.push_back(slot);
+  for (const Operand& one : routine.outputs) visit_slots(one, [&](size_t slot) { last[slot] = kNever; });
+  for (size_t slot = 0; slot < routine.slots; ++slot)
+    if (last[slot] != kNever) routine.steps[last[slot]].ends.push_back(slot);
 }
-
-}  // namespace
 
 Program::Program(GraphFile file, const std::map<std::string, at::Tensor>& constants) : file_(std::move(file)) {
   for (size_t i = 0; i < file_.graphs.size(); ++i) routines_.push_back(Compiler(file_, routines_, i).compile());

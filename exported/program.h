@@ -66,6 +66,9 @@ struct Routine {
   Writes writes;  // into its inputs
 };
 
+// Fills `ends` of the steps: a value ends at the step that uses it last, or at once if nothing does. Outputs end with the call.
+void find_ends(Routine& routine);
+
 // Immutable after its construction, but for copies of constants on devices: threads share it.
 class Program {
  public:

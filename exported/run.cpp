@@ -227,12 +227,21 @@ void Run::throw_with_step(const Step& step, const Values& values) const {
 
 }  // namespace
 
-at::Tensor run(const Program& program, Values inputs, c10::Device device) {
-  const Values outputs = Run(program, device).call(program.routines().back(), std::move(inputs));
-  if (!outputs[0].isTensor() || !outputs[0].toTensor().defined() || outputs[0].toTensor().dim() != 0)
+Values run_routine(const Program& program, const Routine& routine, Values inputs, c10::Device device) {
+  return Run(program, device).call(routine, std::move(inputs));
+}
+
+void require_loss(const Program& program, const at::Tensor& loss) {
+  if (!loss.defined() || loss.dim() != 0)
     throw Error(ErrorCode::kArgument, program.file().path + ": the model's output is not a scalar tensor, and a loss is one",
                 "export a model whose forward returns a scalar loss");
-  return outputs[0].toTensor();
+}
+
+at::Tensor run(const Program& program, Values inputs, c10::Device device) {
+  const Values outputs = run_routine(program, program.routines().back(), std::move(inputs), device);
+  const at::Tensor loss = outputs[0].isTensor() ? outputs[0].toTensor() : at::Tensor();
+  require_loss(program, loss);
+  return loss;
 }
 
 }  // namespace gannet::exported

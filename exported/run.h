@@ -2,6 +2,7 @@
 // see its operators as they see those of a model in C++.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <c10/core/Device.h>
 
@@ -15,5 +16,12 @@ namespace gannet::exported {
 // threads may call it. Throws Error(kArgument) for an operator that failed, with its name, layer and arguments; errors
 // of Gannet and out-of-memory errors pass unchanged.
 at::Tensor run(const Program& program, std::vector<c10::IValue> inputs, c10::Device device);
+
+// Runs a routine of the program, or a part of one, and returns its outputs. `inputs`: one for each of its inputs.
+std::vector<c10::IValue> run_routine(const Program& program, const Routine& routine, std::vector<c10::IValue> inputs,
+                                     c10::Device device);
+
+// The loss of a program: throws Error(kArgument) if it is not a scalar.
+void require_loss(const Program& program, const at::Tensor& loss);
 
 }  // namespace gannet::exported

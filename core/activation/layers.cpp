@@ -120,6 +120,13 @@ torch::nn::AnyValue call_any(torch::nn::AnyModule& module, std::vector<torch::nn
   }
 }
 
+// Null: the layers are just called.
+std::shared_ptr<RecomputationPlanner> planner_of(const std::vector<Layer>& layers) {
+  const bool may_cut = checkpointing::detail::is_recorded() && !activation::is_in_region();
+  const auto recomputing = may_cut ? RecomputationPlanner::of(layers) : nullptr;
+  return recomputing && recomputing->is_on() ? recomputing : nullptr;
+}
+
 }  // namespace
 
 bool Layer::Takes::has(size_t count) const {
@@ -171,10 +178,11 @@ std::vector<Layer> layers_of(const std::shared_ptr<torch::nn::SequentialImpl>& s
 
 namespace detail {
 
+bool has_regions(const std::vector<Layer>& layers) { return planner_of(layers) != nullptr; }
+
 Wire run_layers(const std::vector<Layer>& layers, Wire wire) {
-  const bool may_cut = checkpointing::detail::is_recorded() && !activation::is_in_region();
-  const auto recomputing = may_cut ? RecomputationPlanner::of(layers) : nullptr;
-  if (!recomputing || !recomputing->is_on()) return call_layers(layers, 0, layers.size(), std::move(wire));
+  const auto recomputing = planner_of(layers);
+  if (!recomputing) return call_layers(layers, 0, layers.size(), std::move(wire));
   const auto kept = std::make_shared<const std::vector<Layer>>(layers);  // for the recomputation
   const RecomputationPlanner::Plan plan = recomputing->plan(layers);
   if (!plan.is_measured) {

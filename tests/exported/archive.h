@@ -1,6 +1,9 @@
 // The folders of tests/exported/archives and of GANNET_ARCHIVES (make_archives.py), and copies of them with a change.
 #pragma once
 
+#include <ATen/ops/equal.h>
+#include <ATen/ops/isnan.h>
+#include <ATen/ops/nan_to_num.h>
 #include <gannet/exported.h>
 #include <gannet/safetensors.h>
 
@@ -32,6 +35,22 @@ inline std::vector<std::string> all() {
 inline std::string read(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+using Tensors = std::map<std::string, at::Tensor>;
+
+// The tensors under `head`, without it.
+inline Tensors below(const Tensors& all, const std::string& head) {
+  Tensors found;
+  for (auto at = all.lower_bound(head); at != all.end() && at->first.starts_with(head); ++at)
+    found.emplace(at->first.substr(head.size()), at->second);
+  return found;
+}
+
+inline bool are_equal(const at::Tensor& a, const at::Tensor& b) {
+  if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
+  return at::equal(a, b) ||
+         (a.is_floating_point() && at::equal(a.isnan(), b.isnan()) && at::equal(a.nan_to_num(), b.nan_to_num()));
 }
 
 // A copy of a kept folder, removed with the object.

@@ -13,22 +13,10 @@
 namespace {
 
 using gannet::ExportedModule;
+using archive::are_equal;
+using archive::below;
 using gannet::NamedBatch;
 using Tensors = std::map<std::string, at::Tensor>;
-
-// The tensors under `head`, without it.
-Tensors below(const Tensors& all, const std::string& head) {
-  Tensors found;
-  for (auto at = all.lower_bound(head); at != all.end() && at->first.starts_with(head); ++at)
-    found.emplace(at->first.substr(head.size()), at->second);
-  return found;
-}
-
-bool are_equal(const at::Tensor& a, const at::Tensor& b) {
-  if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
-  return at::equal(a, b) ||
-         (a.is_floating_point() && at::equal(a.isnan(), b.isnan()) && at::equal(a.nan_to_num(), b.nan_to_num()));
-}
 
 std::shared_ptr<ExportedModule> load(const std::string& folder, const std::string& graph) {
   auto model = gannet::from_pretrained<ExportedModule>(

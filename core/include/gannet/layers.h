@@ -194,6 +194,9 @@ auto pointer_to(const Holder& holder) -> decltype(holder.ptr()) {
 }
 
 Wire run_layers(const std::vector<Layer>& layers, Wire wire);
+// Whether run_layers would make regions of these layers, or measure them. Where it would not, a model that is not made of layers
+// may run as a whole.
+bool has_regions(const std::vector<Layer>& layers);
 // Throws Error(kArgument) if the last layer did not return `least` tensors (or at least as many, if
 // is_open).
 void check_results(const std::vector<Layer>& layers, size_t found, size_t least, bool is_open);

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <gannet/layers.h>
 #include <gannet/model_config.h>
 #include <gannet/named_batch.h>
 #include <gannet/pretrained.h>
@@ -21,6 +22,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -29,7 +31,11 @@
 namespace gannet {
 
 namespace exported {
+class Layout;
 class Program;
+}  // namespace exported
+namespace pipe {
+struct MicroBatch;
 }
 
 /// A parameter or buffer of an exported model.
@@ -86,17 +92,40 @@ class ExportedModule : public torch::nn::Module {
   /// those of batch norm.
   at::Tensor forward(const NamedBatch& batch);
 
+  /// The graph in parts that run one after another, named as modules of the Python model: "transformer.wte",
+  /// "transformer.h.0" ... It is cut where fewest values cross that depend on parameters; what depends on none is computed
+  /// again in each part that needs it, and random numbers never are. forward() runs these where the engine recomputes layers
+  /// (docs/activation.md), and then the rest of the graph, from the last use of a parameter on. The first layer takes
+  /// micro_batch(batch).inputs. The layers refer to the module, which must outlive them.
+  std::vector<Layer> layers() const;
+  /// The layers of a pipe::Module, with which a pipeline needs nothing else (docs/pipeline.md): layers(), with those joined that
+  /// use one module with modules inside of it. Throws Error(kUnsupported) if this leaves one layer.
+  std::vector<Layer> pipeline_layers() const;
+  /// The loss, from what the last layer returned and micro_batch(batch).labels.
+  at::Tensor pipeline_loss(const Wire& outputs_and_labels) const;
+  /// The inputs that the layers need, and as labels those that the loss needs. Checks names, ranges, relations and dtypes,
+  /// as forward() does; converts inputs of floating point to the dtype of the parameters.
+  pipe::MicroBatch micro_batch(const NamedBatch& batch) const;
+
   PretrainedNames pretrained_names() const;
   const Config& config() const { return config_; }
 
  private:
+  friend class exported::Layout;
   void register_tensors();
-  size_t chosen_program() const;
+  at::Tensor run_whole(size_t chosen, const NamedBatch& batch) const;
+  size_t chosen_program(at::ScalarType dtype) const;
   void require_buffers_of(at::ScalarType dtype) const;
+  void require_gradient(size_t chosen, const at::Tensor& loss) const;
+  const exported::Layout& layout() const;
+  const exported::Layout& pipeline_layout() const;
 
   Config config_;
   std::map<std::string, at::Tensor> tensors_;   // parameters and buffers by name
   std::vector<std::vector<at::Tensor>> given_;  // for each program, by placeholder; undefined for constants and inputs
+  std::map<std::string, std::shared_ptr<torch::nn::Module>> owners_;  // by tensor; null: the model itself
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<const exported::Layout> layout_, pipeline_layout_;  // made when it is first needed
   at::Tensor leading_;                          // the first parameter of floating point: its dtype and device are the module's
 };
 
@@ -121,5 +150,30 @@ struct ExportedCheck {
 /// program's random numbers and number of threads are as before afterwards. Throws as from_pretrained does, and Error(kNotFound)
 /// if the folder has no probe, as one that was converted from a .pt2 archive.
 ExportedCheck check_exported(const std::string& folder);
+
+/// A cut between two layers of an exported model, and what crosses it.
+struct ExportedCut {
+  struct Value {
+    std::string name;   ///< of the node, or of the input of the batch
+    std::string shape;  ///< in the sizes of the batch: "[s0, s1, 16]"
+    std::string dtype;
+    int64_t bytes = 0;  ///< of the export's example
+    bool is_input = false;  ///< an input of the batch, which a later layer needs
+  };
+  std::string layer;  ///< the layer that begins here; "loss": the end of the last one
+  std::string node;   ///< the first node of the layer that runs once
+  std::vector<Value> values;
+};
+
+struct ExportedCuts {
+  std::string graph;                ///< "train.fp32"
+  std::string first_layer;
+  std::vector<ExportedCut> cuts;    ///< in the order of the graph; the last one is before the loss
+};
+
+/// The cuts between the layers of ExportedModule::layers(), or between `segments` groups of them, as
+/// "number_checkpoints" makes them. Runs the batch of the export at several sizes to see shapes: throws Error(kNotFound) if the
+/// folder has no probe.
+ExportedCuts exported_cuts(const std::string& folder, std::optional<size_t> segments = {});
 
 }  // namespace gannet

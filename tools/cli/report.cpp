@@ -80,9 +80,12 @@ void make_report(const ReportArguments& arguments) {
 
 void add_report(CLI::App& app) {
   auto arguments = std::make_shared<ReportArguments>();
-  CLI::App* command = app.add_subcommand("report", "Make one HTML page, or a summary for the terminal, of a run's metrics file; several runs are drawn over each other.");
+  CLI::App* command = app.add_subcommand(
+      "report",
+      "Make one HTML page, or a summary for the terminal, of a run's metrics file; several runs are drawn over each other.");
   command
-      ->add_option("metrics", arguments->metrics, "the metrics file (config: gannet.metrics.path), or the folder that it is in; up to 6, to compare runs")
+      ->add_option("metrics", arguments->metrics,
+                   "the metrics file (config: gannet.metrics.path), or the folder that it is in; up to 6, to compare runs")
       ->required();
   auto* out = command->add_option("-o,--output", arguments->out, "the page to write")->capture_default_str();
   command->add_flag("--text", arguments->as_text, "print a summary and the loss as a line of blocks, and write no page")

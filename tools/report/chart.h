@@ -27,7 +27,7 @@ struct Chart {
   Scale scale = Scale::kLinear;
   bool is_stack = false;
   bool is_wide = false;
-  bool has_log = false;  // offers a switch for a logarithmic axis
+  bool has_log = false;         // offers a switch for a logarithmic axis
   bool ends_in_values = false;  // a line's end has its last value, even if the line has a name
   std::vector<ChartLine> lines{};
   std::vector<double> thresholds{};  // drawn as dashed lines, where the axis reaches them

@@ -11,9 +11,9 @@
 namespace gannet::report {
 namespace {
 
-constexpr size_t kMaxGroups = 7;         // groups with different learning rates: one colour each
-constexpr size_t kMaxCounts = 4;         // charts of the program's counts
-constexpr size_t kMaxValues = 16;        // charts of the program's own values
+constexpr size_t kMaxGroups = 7;   // groups with different learning rates: one colour each
+constexpr size_t kMaxCounts = 4;   // charts of the program's counts
+constexpr size_t kMaxValues = 16;  // charts of the program's own values
 constexpr int kValidationColour = 1;
 
 std::optional<double> in(const IndexedValues& named, size_t index) {
@@ -276,9 +276,8 @@ StepValue times(const StepValue& extract, double factor) {
 }
 
 StepValue phase_of(size_t phase) {
-  return [phase](const StepRecord& step) {
-    return step.seconds ? std::optional(in(step.phases, phase).value_or(0)) : std::nullopt;
-  };
+  return
+      [phase](const StepRecord& step) { return step.seconds ? std::optional(in(step.phases, phase).value_or(0)) : std::nullopt; };
 }
 
 StepValue memory_of(size_t kind) {

@@ -61,7 +61,8 @@ class ComparedCharts {
     for (size_t run = 0; run < runs.size(); ++run) {
       StepValue value = value_of_run(runs[run].records);
       if (value && factor != 1) value = times(value, factor);
-      ChartLine line{.name = runs[run].name, .colour = static_cast<int>(run), .series = comparison_.series_of(run, buckets_, value)};
+      ChartLine line{
+          .name = runs[run].name, .colour = static_cast<int>(run), .series = comparison_.series_of(run, buckets_, value)};
       if (line.series.known > 0 || line.series.bad > 0) chart.lines.push_back(std::move(line));
     }
     if (chart.lines.size() == 1) alone_.push_back(chart.title + " (" + chart.lines[0].name + ")");

@@ -22,7 +22,8 @@ std::string tables_by_run(const Comparison& comparison, const TableOf& table_of)
   for (size_t run = 0; run < comparison.runs().size(); ++run) {
     const std::string table = table_of(comparison.runs()[run].records);
     if (table.empty()) continue;
-    html += "<h3><i class=\"chip c" + std::to_string(run) + "\"></i>" + html_text(comparison.runs()[run].name) + "</h3>\n" + table;
+    html +=
+        "<h3><i class=\"chip c" + std::to_string(run) + "\"></i>" + html_text(comparison.runs()[run].name) + "</h3>\n" + table;
   }
   return html;
 }

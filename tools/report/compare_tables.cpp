@@ -20,7 +20,8 @@ Cell named_cell(const Comparison& comparison, size_t run, const std::string& bef
 // A table whose first column has this heading, followed by a column for each run.
 Table by_run(const Comparison& comparison, const std::string& head, bool has_numbers) {
   std::vector<Cell> heads{head};
-  for (size_t run = 0; run < comparison.runs().size(); ++run) heads.push_back(named_cell(comparison, run, has_numbers ? "#" : ""));
+  for (size_t run = 0; run < comparison.runs().size(); ++run)
+    heads.push_back(named_cell(comparison, run, has_numbers ? "#" : ""));
   return Table(std::move(heads));
 }
 
@@ -38,7 +39,8 @@ std::string differences(const Comparison& comparison, const std::string& head, c
         const auto found = std::find_if(one.begin(), one.end(), [&](const auto& pair) { return pair.first == key; });
         cells.emplace_back(found == one.end() ? "not set" : found->second);
       }
-      const bool differs = std::any_of(cells.begin() + 2, cells.end(), [&](const Cell& cell) { return cell.text != cells[1].text; });
+      const bool differs =
+          std::any_of(cells.begin() + 2, cells.end(), [&](const Cell& cell) { return cell.text != cells[1].text; });
       if (differs) table.add(cells);
     }
   return table.is_empty() ? "" : table.html();
@@ -62,7 +64,8 @@ std::string compared_tiles(const Comparison& comparison) {
   for (size_t run = 0; run < tiles.size(); ++run) {
     std::vector<Cell> cells{named_cell(comparison, run)};
     for (const std::string& label : labels) {
-      const auto found = std::find_if(tiles[run].begin(), tiles[run].end(), [&](const Tile& tile) { return tile.label == label; });
+      const auto found =
+          std::find_if(tiles[run].begin(), tiles[run].end(), [&](const Tile& tile) { return tile.label == label; });
       cells.push_back(found == tiles[run].end() ? Cell("–") : Cell(found->value, found->detail));
     }
     table.add(cells);

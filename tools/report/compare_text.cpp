@@ -41,8 +41,7 @@ std::vector<std::vector<std::string>> tile_rows(const Comparison& comparison) {
     for (const Tile& tile : tiles_of(comparison.runs()[run].records)) {
       const std::string label = plain(tile.label == "rank" ? "ranks" : tile.label);
       auto found = std::find_if(rows.begin(), rows.end(), [&](const auto& row) { return row[0] == label; });
-      if (found == rows.end())
-        found = rows.insert(rows.end(), std::vector<std::string>{label});
+      if (found == rows.end()) found = rows.insert(rows.end(), std::vector<std::string>{label});
       found->resize(run + 1, "–");
       const bool has_detail = label == "ranks" || label.ends_with("loss");
       found->push_back(plain(tile.value + (has_detail && !tile.detail.empty() ? " (" + tile.detail + ")" : "")));
@@ -58,7 +57,8 @@ std::vector<std::string> Comparison::summary() const {
   for (const ComparedRun& run : runs_) {
     std::string line = run.name + ": step " + with_commas(run.records.steps.back().step);
     for (const Tile& tile : tiles_of(run.records))
-      if (tile.label.ends_with("loss")) line += ", " + tile.label + " " + tile.value + (tile.detail.empty() ? "" : " (" + tile.detail + ")");
+      if (tile.label.ends_with("loss"))
+        line += ", " + tile.label + " " + tile.value + (tile.detail.empty() ? "" : " (" + tile.detail + ")");
     lines.push_back(plain(line));
   }
   return lines;
@@ -82,8 +82,8 @@ std::string Comparison::text() const {
   for (const Chart& chart : charts.all) {
     rows.push_back({plain(chart.title + (chart.unit.empty() ? "" : ", " + chart.unit))});
     for (size_t run = 0; run < runs_.size(); ++run) {
-      const auto found =
-          std::find_if(chart.lines.begin(), chart.lines.end(), [&](const auto& line) { return line.colour == static_cast<int>(run); });
+      const auto found = std::find_if(chart.lines.begin(), chart.lines.end(),
+                                      [&](const auto& line) { return line.colour == static_cast<int>(run); });
       const bool is_known = found != chart.lines.end() && found->series.known > 0;
       rows.back().push_back(is_known ? number_text(found->series.last) + ", " + number_text(found->series.mean()) : "–");
     }

@@ -28,10 +28,11 @@ constexpr Row kPhases[] = {
     {"tell", "monitors", "writing the metrics of the previous step", 13},
 };
 
-constexpr Row kMemory[] = {
-    {"parameters", "parameters", "", 0}, {"states", "states", "masters and optimizer states", 1},
-    {"gradients", "gradients", "", 2},   {"buffers", "buffers", "gathered parameters, buckets, pages of a tier", 3},
-    {"activations", "activations", "", 4}};
+constexpr Row kMemory[] = {{"parameters", "parameters", "", 0},
+                           {"states", "states", "masters and optimizer states", 1},
+                           {"gradients", "gradients", "", 2},
+                           {"buffers", "buffers", "gathered parameters, buckets, pages of a tier", 3},
+                           {"activations", "activations", "", 4}};
 
 template <typename Rows>
 Kind kind_in(const Rows& rows, const std::string& name, size_t index) {

@@ -1,12 +1,13 @@
 // Fills in the page's template. Text from the file is escaped where it becomes HTML or a script's
 // data.
+#include "report/page.h"
+
 #include <filesystem>
 #include <map>
 
 #include "base/check.h"
 #include "report/data.h"
 #include "report/format.h"
-#include "report/page.h"
 #include "report/report.h"
 #include "report/tables.h"
 #include "report/timeline.h"
@@ -62,8 +63,7 @@ std::string notes_html(const std::vector<std::string>& notes) {
   return html.empty() ? "" : "<ul class=\"notes\">\n" + html + "</ul>\n";
 }
 
-std::string section(const std::string& id, const std::string& title, const std::string& inside,
-                    const std::string& after_title) {
+std::string section(const std::string& id, const std::string& title, const std::string& inside, const std::string& after_title) {
   if (inside.empty()) return "";
   return "<section id=\"" + id + "\"><h2>" + title + after_title + "</h2>\n" + inside + "</section>\n";
 }
@@ -82,7 +82,8 @@ std::string charts_html(const std::string& timeline, const Charts& charts) {
 }
 
 std::string page_html(std::map<std::string, std::string, std::less<>> values) {
-  values.insert({{"library_style", kLibraryStyle}, {"style", kStyle}, {"licence", kLicence}, {"library", kLibrary}, {"script", kScript}});
+  values.insert(
+      {{"library_style", kLibraryStyle}, {"style", kStyle}, {"licence", kLicence}, {"library", kLibrary}, {"script", kScript}});
   return filled(kPage, values);
 }
 

@@ -50,8 +50,8 @@ std::string Table::html(const std::string& classes) const {
     if (is_number) one.text.erase(0, 1);
     head += std::string("<th scope=\"col\"") + (is_number ? " class=\"number\">" : ">") + inner_html(one) + "</th>";
   }
-  return "<div class=\"scroll\" tabindex=\"0\"><table" + (classes.empty() ? "" : " class=\"" + classes + "\"") +
-         "><thead><tr>" + head + "</tr></thead><tbody>\n" + html_ + "</tbody></table></div>\n";
+  return "<div class=\"scroll\" tabindex=\"0\"><table" + (classes.empty() ? "" : " class=\"" + classes + "\"") + "><thead><tr>" +
+         head + "</tr></thead><tbody>\n" + html_ + "</tbody></table></div>\n";
 }
 
 }  // namespace gannet::report

@@ -30,14 +30,12 @@ std::string skips_row(const Records& records) {
   return has_skips ? row("skipped", "<b id=\"skips\"></b>") : "";
 }
 
-std::string strip(const std::string& rows) {
-  return "<div class=\"timeline\" aria-hidden=\"true\">\n" + rows + "</div>\n";
-}
+std::string strip(const std::string& rows) { return "<div class=\"timeline\" aria-hidden=\"true\">\n" + rows + "</div>\n"; }
 
 // Draws each run's bar in the first row where it does not cover another. `name_of_file` is that of a
 // compared run, or "".
-std::string run_rows(const Records& records, const Buckets& places, const std::string& label, const std::string& name_of_file = "",
-                     const std::string& colour = "") {
+std::string run_rows(const Records& records, const Buckets& places, const std::string& label,
+                     const std::string& name_of_file = "", const std::string& colour = "") {
   std::vector<std::string> rows;
   std::vector<int64_t> ends;  // the last step in each row
   for (size_t i = 0; i < records.runs.size(); ++i) {

@@ -1,5 +1,4 @@
-// The report's validation loss, the plain names and fixed colours of phases and kinds of memory, and
-// the steps that a click shows.
+// The report's validation loss, and the plain names and fixed colours of phases and kinds of memory.
 #include <gmock/gmock.h>
 
 #include "observe/metrics.h"
@@ -10,11 +9,9 @@
 namespace gannet::report {
 namespace {
 
-using test::count;
 using test::data_of;
 using test::kRun;
 using test::step_line;
-using test::without_library;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
@@ -114,17 +111,6 @@ TEST(Kinds, HaveOneColourEach) {
     colours.push_back(kind.colour);
   }
   EXPECT_EQ(memory_kind("activations", 0).colour, memory_kind("activations", 3).colour);
-}
-
-TEST_F(ValidationLoss, StepsInTablesAreButtonsThatShowThem) {
-  const std::string page = without_library(
-      report(kRun + step_line(1000, "5") + step_line(1001, "9", R"("applied": false, "reason": "an inf")") + step_line(1002, "4"))
-          .html());
-  EXPECT_THAT(page,
-              HasSubstr("<tr data-step=\"1001\"><td class=\"number\"><button type=\"button\" data-step=\"1001\">1,001</button>"));
-  // The row of the loss: its smallest value's step, its largest value's, which is that of the row.
-  EXPECT_THAT(page, HasSubstr("<tr data-step=\"1001\"><td>Loss</td>"));
-  EXPECT_EQ(count(page, "data-step=\"1002\">1,002</button>"), 2u);  // the smallest loss, and one of the steps evenly spaced
 }
 
 }  // namespace

@@ -278,7 +278,7 @@ class Chart {
     show(Math.max(first, Math.min(last, to)), this);
   }
 
-  // The value of a line that few steps have: with its step, if it is an earlier one.
+  // The value of a line at the last step that has one, with this step if it is not the row's own.
   lastKnown(index, row) {
     let known = row;
     while (known > 0 && !Number.isFinite(this.points[index][known].mean)) --known;
@@ -286,11 +286,14 @@ class Chart {
     return known === row || text === "–" ? text : `${text} (step ${stepsText(groups[known])})`;
   }
 
-  show(row) {
+  // isPointing: the row is under the pointer, and not only the last one.
+  show(row, isPointing) {
     const hasRange = !this.stack && (!isExact || groups[row].to - groups[row].from > 1);
     const texts = this.lines.map((line, index) => {
-      const value = line.sparse ? this.lastKnown(index, row) : readout(this.points[index][row], hasRange);
-      return line.smooth ? [value, readout({ mean: line.smoothed[row] }, false)] : [value];
+      let own = row;  // a shorter run among others ends before the last row
+      while (compares && !isPointing && own > 0 && this.points[index][own].mean === null) --own;
+      const value = line.sparse ? this.lastKnown(index, row) : readout(this.points[index][own], hasRange);
+      return line.smooth ? [value, readout({ mean: line.smoothed[own] }, false)] : [value];
     });
     if (this.stack) texts.reverse();  // the caption lists them from the lowest
     texts.flat().forEach((text, index) => { this.values[index].textContent = text; });
@@ -317,7 +320,7 @@ function show(row, pointed = null) {
   byId("now-skipped").textContent = skippedText(groups[at]);
   document.body.classList.toggle("is-pointing", pointed !== null);
   for (const chart of charts) {
-    chart.show(at);
+    chart.show(at, pointed !== null);
     chart.plot.classList.toggle("pointed", chart === pointed);
     if (chart === pointed) continue;
     if (pointed) chart.graph.setSelection(at); else chart.graph.clearSelection();

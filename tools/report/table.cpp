@@ -1,7 +1,5 @@
 #include "report/table.h"
 
-#include <algorithm>
-
 #include "report/format.h"
 
 namespace gannet::report {
@@ -12,30 +10,13 @@ std::string inner_html(const Cell& cell) {
          (cell.detail.empty() ? "" : "<small>" + html_text(cell.detail) + "</small>");
 }
 
-// The digits of "1,234", or "" for a cell that is not a step.
-std::string step_digits(std::string text) {
-  std::erase(text, ',');
-  const bool is_step = !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-  return is_step ? text : "";
-}
-
 }  // namespace
 
 void Table::add(const std::vector<Cell>& cells, const std::string& classes) {
-  std::string row, row_step;
-  for (size_t i = 0; i < cells.size(); ++i) {
-    const std::string& head = heads_[i].text;
-    const std::string step = head == "#step" || head == "#at step" ? step_digits(cells[i].text) : "";
-    row += head[0] == '#' ? "<td class=\"number\">" : "<td>";
-    if (step.empty()) {
-      row += inner_html(cells[i]) + "</td>";
-      continue;
-    }
-    row_step = step;
-    row += "<button type=\"button\" data-step=\"" + step + "\">" + inner_html(cells[i]) + "</button></td>";
-  }
-  html_ += "<tr" + (classes.empty() ? "" : " class=\"" + classes + "\"") +
-           (row_step.empty() ? "" : " data-step=\"" + row_step + "\"") + ">" + row + "</tr>\n";
+  html_ += classes.empty() ? "<tr>" : "<tr class=\"" + classes + "\">";
+  for (size_t i = 0; i < cells.size(); ++i)
+    html_ += (heads_[i].text[0] == '#' ? "<td class=\"number\">" : "<td>") + inner_html(cells[i]) + "</td>";
+  html_ += "</tr>\n";
 }
 
 void Table::gap(size_t left_out) {

@@ -4,8 +4,8 @@
 //   table.add({"72", "an inf in 'wte'"});
 //   table.html();
 //
-// A number below "#step" or "#at step" is a button that shows this step in the charts, and so does a
-// click on its row. If a row has several, the last one counts: the largest value, not the smallest.
+// The page's script (jump.js) makes each number below "step" or "at step" a button that shows this
+// step in the charts.
 #pragma once
 
 #include <string>

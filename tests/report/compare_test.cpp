@@ -128,8 +128,10 @@ TEST_F(RunsCompared, OfManyStepsStaySmall) {
 
 TEST_F(RunsCompared, AreRefusedWithASentence) {
   const std::string a = run("a", kRun + step_line(1, "5")), b = run("b", kRun + step_line(1, "5"));
-  EXPECT_THAT(error({a, b, a}).message(), HasSubstr("are the same metrics file"));
-  EXPECT_THAT(error({a, (folder_ / "a").string()}).message(), HasSubstr("are the same metrics file"));
+  EXPECT_EQ(error({a, b, a}).message(), a + " is named twice");
+  EXPECT_EQ(error({a, (folder_ / "a").string()}).message(), a + " is named twice");
+  std::filesystem::create_symlink(a, path("link.jsonl"));
+  EXPECT_EQ(error({a, path("link.jsonl")}).message(), path("link.jsonl") + " and " + a + " are the same metrics file");
   EXPECT_EQ(error({a, path("absent.jsonl")}).code(), ErrorCode::kNotFound);
   EXPECT_THAT(error({a, run("c", kRun)}).message(), HasSubstr("c/metrics.jsonl has no step: there is nothing to compare"));
   EXPECT_THAT(error({a, b, a, b, a, b, a}).message(), HasSubstr("7 metrics files; a page compares up to 6 runs"));

@@ -30,7 +30,10 @@ Comparison::Comparison(const std::vector<std::string>& paths) {
     std::error_code error;
     for (const std::string& other : files)
       if (std::filesystem::equivalent(records.path, other, error))
-        throw Error(ErrorCode::kArgument, records.path + " and " + other + " are the same metrics file", "name each run once");
+        throw Error(ErrorCode::kArgument,
+                    records.path == other ? records.path + " is named twice"
+                                          : records.path + " and " + other + " are the same metrics file",
+                    "name each run once");
     if (records.steps.empty())
       throw Error(ErrorCode::kArgument, records.path + " has no step: there is nothing to compare",
                   "leave it out, or wait until the run has made its first step");

@@ -115,7 +115,11 @@ TEST_F(RunsCompared, AreSideBySideInATerminal) {
   EXPECT_THAT(text, testing::ContainsRegex("last loss +4 \\(smallest 4 at step 2\\) +8 \\(smallest 8 at step 1\\)"));
   EXPECT_THAT(text, testing::ContainsRegex("Loss +4, 4.5 +8, 8\n"));
   EXPECT_THAT(text, AllOf(HasSubstr("b?[31m"), Not(HasSubstr("\x1b"))));
-  EXPECT_THAT(two.summary()[0], "a: step 2, last loss 4 (smallest 4 at step 2)");
+  EXPECT_EQ(two.summary()[0], "a: step 2, last loss 4 (smallest 4 at step 2)");
+
+  const Comparison three({path("a/metrics.jsonl"), run("c", kRun + with_value(step_line(1, "5"), "\"val_loss\": 3")),
+                          path("b\x1b[31m/metrics.jsonl")});
+  EXPECT_THAT(three.text(), testing::ContainsRegex("best validation loss +– +3 \\(at step 1; last 3\\) +–\n"));
 }
 
 TEST_F(RunsCompared, OfManyStepsStaySmall) {

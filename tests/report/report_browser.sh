@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # report_browser.sh GANNET [PICTURES]: makes the report of a sample run and opens it in a headless Chromium. Checks that its charts
-# are drawn, zoom together, show values and print, and that a script in the data does not run. With a second argument it writes
-# pictures there: light, dark, narrow.
+# are drawn, zoom together, show values and print, and that a script in the data does not run. Then the page of a run with a
+# validation loss, and that of two runs. With a second argument it writes pictures there: light, dark, narrow.
 set -euo pipefail
 gannet=$1 pictures=${2:-} here=$(cd "$(dirname "$0")" && pwd)
 browser=$(command -v chromium-headless-shell || command -v chromium || command -v chromium-browser || command -v google-chrome || true)
@@ -27,16 +27,29 @@ expect '<span id="now-skipped">skipped: &lt;/script&gt;&lt;script&gt;'  # the la
 if grep -q '<img' "$folder/dom.html"; then fail "a text of the data became an element"; fi
 
 # The same page with a script that uses it as a reader would, and says what it saw.
-{ cat "$folder/report.html"; echo "<script>"; cat "$here/use_page.js"; echo "</script>"; } > "$folder/used.html"
-open used.html --window-size=1250,2300 --dump-dom > "$folder/dom.html"
-sed -n '/<pre id="seen">/,/<\/pre>/p' "$folder/dom.html" | sed '/<\/*pre/d' > "$folder/seen"
-diff -u "$here/use_page.expected" "$folder/seen" || fail "the page does not do what use_page.expected says"
+use() {  # PAGE SCRIPT EXPECTED
+  { cat "$folder/$1.html"; echo "<script>"; cat "$here/use_tools.js" "$here/$2.js"; echo "</script>"; } > "$folder/used.html"
+  open used.html --window-size=1250,2300 --dump-dom > "$folder/dom.html"
+  sed -n '/<pre id="seen">/,/<\/pre>/p' "$folder/dom.html" | sed '/<\/*pre/d' > "$folder/seen"
+  diff -u "$here/$3.expected" "$folder/seen" || fail "the page does not do what $3.expected says"
+}
+use report use_page use_page
+
+mkdir "$folder/slow" "$folder/fast"
+python3 "$here/sample_metrics.py" "$folder/slow/metrics.jsonl" 200 0.3
+python3 "$here/sample_metrics.py" "$folder/fast/metrics.jsonl" 160 0
+"$gannet" report "$folder/slow" -o "$folder/validation.html" > /dev/null
+use validation use_marks use_validation
+"$gannet" report "$folder/slow" "$folder/fast/metrics.jsonl" -o "$folder/compared.html" > /dev/null
+use compared use_marks use_compared
 
 if [ -n "$pictures" ]; then
   mkdir -p "$pictures"
-  open report.html --window-size=1250,2900 --screenshot="$pictures/light.png"
-  open report.html --window-size=1250,2900 --blink-settings=preferredColorScheme=0 --screenshot="$pictures/dark.png"
-  open report.html --window-size=500,3600 --screenshot="$pictures/narrow.png"
-  open report.html --print-to-pdf="$pictures/print.pdf"
+  for page in report validation compared; do
+    open $page.html --window-size=1250,2900 --screenshot="$pictures/$page-light.png"
+    open $page.html --window-size=1250,2900 --blink-settings=preferredColorScheme=0 --screenshot="$pictures/$page-dark.png"
+    open $page.html --window-size=500,3600 --screenshot="$pictures/$page-narrow.png"
+    open $page.html --print-to-pdf="$pictures/$page-print.pdf"
+  done
 fi
 echo "the report works in $("$browser" --version 2> /dev/null)"

@@ -64,6 +64,22 @@ TEST_F(ReportCommand, PrintsASummaryInsteadWhenAsked) {
   EXPECT_FALSE(std::filesystem::exists(path("report.html")));
 }
 
+TEST_F(ReportCommand, ComparesSeveralRunsInAPageOrSideBySide) {
+  file("slow.jsonl", kRun + step_line(1, "5") + step_line(2, "4"));
+  file("fast.jsonl", kRun + step_line(1, "5") + step_line(2, "3"));
+  const Outcome outcome = run("slow.jsonl fast.jsonl -o page.html");
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(outcome.text,
+            "page.html\n"
+            "  slow: step 2, last loss 4 (smallest 4 at step 2)\n"
+            "  fast: step 2, last loss 3 (smallest 3 at step 2)\n");
+  EXPECT_THAT(content("page.html"), HasSubstr("<title>slow · fast</title>"));
+  EXPECT_THAT(run("slow.jsonl fast.jsonl --text").text, HasSubstr("loss  fast  █▁\n"));
+  EXPECT_EQ(run("slow.jsonl slow.jsonl").exit_code, 2);
+  EXPECT_EQ(run("slow.jsonl absent.jsonl").exit_code, 2);
+  EXPECT_EQ(run("slow.jsonl fast.jsonl -o fast.jsonl").exit_code, 2);
+}
+
 TEST_F(ReportCommand, FailsWithASentenceWhereItCannotWriteOrWouldWriteOverTheMetrics) {
   const std::string lines = kRun + step_line(1, "5");
   file("m.jsonl", lines);

@@ -6,17 +6,20 @@
 
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "observe/metrics.h"
 #include "report/format.h"
+#include "report/page_reader.h"
 #include "report/series.h"
 
 namespace gannet::report {
 namespace {
 
+using test::count;
+using test::data_of;
 using test::kRun;
 using test::step_line;
+using test::without_library;
 using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
@@ -38,25 +41,6 @@ class ReportOfFile : public test::MetricsFolder {
     return Error(ErrorCode::kInternal, "");
   }
 };
-
-// The data that the page's script draws.
-nlohmann::json data_of(const std::string& page) {
-  const std::string before = "id=\"data\">";
-  const size_t begin = page.find(before) + before.size();
-  return nlohmann::json::parse(page.substr(begin, page.find("</script>", begin) - begin));
-}
-
-// The page without the library that is embedded in it.
-std::string without_library(const std::string& page) {
-  const size_t begin = page.find("/*\ndygraphs");
-  return page.substr(0, begin) + page.substr(page.find("</script>", begin));
-}
-
-size_t count(const std::string& text, const std::string& part) {
-  size_t found = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++found;
-  return found;
-}
 
 TEST_F(ReportOfFile, HasWhatTheRunWasAndWhatEachStepDid) {
   const Records all = records(kRun + step_line(1, "5.5") + step_line(2, "4.5"));

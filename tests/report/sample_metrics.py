@@ -1,11 +1,14 @@
-"""Writes a metrics file as a run of fp16 with warm-up, skipped steps, a checkpoint and a resume would: python3 sample_metrics.py OUT [STEPS]"""
+"""Writes a metrics file as a run of fp16 with warm-up, skipped steps, a checkpoint and a resume would:
+
+    python3 sample_metrics.py OUT [STEPS [SLOWER]]    # SLOWER: a loss that is higher by this much, a validation loss, memory by kind
+"""
 import json
 import math
 import random
 import sys
 
 
-def run(path, steps):
+def run(path, steps, slower=None):
     random.seed(7)
     out = open(path, "w")
 
@@ -53,10 +56,16 @@ def run(path, steps):
         if overflow:
             reason = (f"step {step} skipped: the gradient of 'transformer.h.0.attn.c_attn.weight' is inf at element {step * 31}; "
                       f"the loss scale goes from {scale:.0f} to {scale / 2:.0f}")
+        validation, memory = {}, {}
+        if slower is not None:
+            loss += slower
+            memory = {"memory": {"parameters": 57 << 20, "states": 114 << 20, "gradients": 57 << 20, "activations": int((1 + slower) * 2e8)}}
+            if step % 20 == 1 and step > 1:
+                validation["eval/loss"] = round(slower + 2 + 3.3 * math.exp(-6 * progress) + 0.5 * max(0, progress - 0.7), 4)
         write({"kind": "step", "step": step, "samples": 16 * step, "time": round(time, 4), "loss": "NaN" if overflow and step == 3 else round(loss, 5), "lr": [lr, lr * 0.1],
                "grad_norm": None if overflow else round(norm, 5), "loss_scale": scale, "applied": not overflow, "reason": reason, "seconds": round(seconds, 5),
                "phases": {name: round(value, 6) for name, value in phases.items()}, "counts": {"tokens": 4096},
-               "memory_bytes": int(2.1e9 + 1e7 * min(step, 20) + random.uniform(0, 3e6)), "values": {"accuracy": round(0.55 - 0.45 * math.exp(-4 * progress) + random.gauss(0, 0.01), 4)}})
+               "memory_bytes": int(2.1e9 + 1e7 * min(step, 20) + random.uniform(0, 3e6)), "values": {"accuracy": round(0.55 - 0.45 * math.exp(-4 * progress) + random.gauss(0, 0.01), 4), **validation}, **memory})
         if overflow:
             scale /= 2
         elif step % min(1000, max(60, steps // 4)) == 0:
@@ -84,4 +93,4 @@ def run(path, steps):
             event(step, "checkpoint", f"saved run1/global_step{step}, 1.5 GB in 0.8 s")
 
 
-run(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 200)
+run(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 200, float(sys.argv[3]) if len(sys.argv) > 3 else None)

@@ -1,25 +1,7 @@
 "use strict";
 // Uses the page as a reader would, with the mouse and the keys, and writes down what each chart then shows.
 (async () => {
-  const seen = [];
-  const write = (name, ...values) => seen.push(`${name}: ${values.join(" | ")}`);
-  const windows = () => [...new Set(charts.map(({ graph }) => graph.xAxisRange().map((step) => step.toFixed(1)).join(" to ")))];
   const [loss, rates] = charts;
-  const fire = (chart, kind, step, on = chart.graph.mouseEventElement_) => {
-    const box = chart.plot.getBoundingClientRect();
-    on.dispatchEvent(new MouseEvent(kind, { bubbles: true, cancelable: true, view: window, detail: 1, clientX: box.left + chart.graph.toDomXCoord(step), clientY: box.top + 60 }));
-  };
-  const press = (chart, key) => chart.plot.dispatchEvent(new KeyboardEvent("keydown", { key }));
-  const settled = () => new Promise((resolve) => setTimeout(resolve, 50));
-  // How many pixels of a colour of the palette a chart has, by what is at least there: none, some, many.
-  const drawn = (chart, colour) => {
-    const canvas = chart.plot.querySelector("canvas"), wanted = css(colour).match(/\w\w/g).map((digits) => parseInt(digits, 16));
-    const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
-    let count = 0;
-    for (let i = 0; i < pixels.length; i += 4) count += wanted.every((value, band) => Math.abs(value - pixels[i + band]) < 8) && pixels[i + 3] > 200;
-    return count > 300 ? "many" : count > 3 ? "some" : "none";
-  };
-
   write("charts", charts.map(({ figure }) => figure.dataset.chart).join(", "));
   write("lines", charts.map((chart) => drawn(chart, "--c0")).join(", "));
   write("skipped marks", charts.map((chart) => drawn(chart, "--alarm")).join(", "));
@@ -59,8 +41,5 @@
   write("zoomed groups", narrow.filter(({ from, to, x }) => to - from === 1 && x > 140 && x < 161).length);
   write("numbers", [0, 2.31449, 8123.4, 0.0003, 9.999e-4, -1234567, 12345678].map(numberText).join(", "));
 
-  const pre = document.createElement("pre");
-  pre.id = "seen";
-  pre.textContent = "\n" + seen.join("\n") + "\n";
-  document.body.append(pre);
+  done();
 })();

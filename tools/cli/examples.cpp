@@ -137,11 +137,13 @@ Examples:
 
 Exit code: 0; 2 when a file is no plugin or the list is not right, 3 when the list cannot be written. Nothing is changed then.)"},
     {"gannet report",
-     R"(The metrics file is what "gannet": {"metrics": {"path": ...}} in the config wrote; the run may still be in progress.
+     R"(The metrics file is what "gannet": {"metrics": {"path": ...}} in the config wrote; the run may still be in progress. Of
+two to six files, the charts have a line for each run, and a table lists the config keys that differ.
 
 Examples:
   gannet report run1/metrics.jsonl -o run1/report.html
   gannet report run1/metrics.jsonl --text
+  gannet report run1/metrics.jsonl run2/metrics.jsonl -o compare.html
 
 Exit code: 0, or that of the error.)"},
     {"gannet checkpoint list", R"(Examples:

@@ -1,5 +1,5 @@
-// gannet report METRICS.jsonl [-o report.html] | --text: the report of a training run, from its
-// metrics file.
+// gannet report METRICS.jsonl [MORE.jsonl...] [-o report.html] | --text: the report of a training run
+// from its metrics file, or of several runs over each other.
 #include "report/report.h"
 
 #include <gannet/error.h>
@@ -13,12 +13,14 @@
 
 #include "base/format.h"
 #include "cli/commands.h"
+#include "report/compare.h"
 
 namespace gannet::cli {
 namespace {
 
 struct ReportArguments {
-  std::string metrics, out = "report.html";
+  std::vector<std::string> metrics;
+  std::string out = "report.html";
   bool as_text = false;
 };
 
@@ -36,29 +38,54 @@ void write_page(const std::string& path, const std::string& html) {
                 "name a file with -o, in a folder that exists and can be written");
 }
 
-void make_report(const ReportArguments& arguments) {
-  const report::Report report(arguments.metrics);
-  for (const std::string& note : report.records().notes) std::cerr << "gannet: " << report.records().path << ": " << note << '\n';
+void print_notes(const report::Records& records) {
+  for (const std::string& note : records.notes) std::cerr << "gannet: " << records.path << ": " << note << '\n';
+}
+
+void check_output(const std::string& out, const report::Records& records) {
+  std::error_code error;
+  if (std::filesystem::equivalent(out, records.path, error))
+    throw Error(ErrorCode::kArgument, formatted("the report would be written over the metrics file {}", out),
+                "name another file with -o");
+}
+
+// Page is report::Report or report::Comparison.
+template <typename Page>
+void write_or_print(const ReportArguments& arguments, const Page& page) {
   if (arguments.as_text) {
-    std::cout << report.text();
+    std::cout << page.text();
     return;
   }
-  std::error_code error;
-  if (std::filesystem::equivalent(arguments.out, report.records().path, error))
-    throw Error(ErrorCode::kArgument, formatted("the report would be written over the metrics file {}", arguments.out),
-                "name another file with -o");
-  write_page(arguments.out, report.html());
+  write_page(arguments.out, page.html());
   std::cout << arguments.out << '\n';
-  for (const std::string& line : report.summary()) std::cout << "  " << line << '\n';
+  for (const std::string& line : page.summary()) std::cout << "  " << line << '\n';
+}
+
+void make_report(const ReportArguments& arguments) {
+  if (arguments.metrics.size() == 1) {
+    const report::Report report(arguments.metrics[0]);
+    print_notes(report.records());
+    if (!arguments.as_text) check_output(arguments.out, report.records());
+    return write_or_print(arguments, report);
+  }
+  const report::Comparison comparison(arguments.metrics);
+  for (const report::ComparedRun& run : comparison.runs()) {
+    print_notes(run.records);
+    if (!arguments.as_text) check_output(arguments.out, run.records);
+  }
+  write_or_print(arguments, comparison);
 }
 
 }  // namespace
 
 void add_report(CLI::App& app) {
   auto arguments = std::make_shared<ReportArguments>();
-  CLI::App* command = app.add_subcommand("report", "Make one HTML page, or a summary for the terminal, of a run's metrics file.");
+  CLI::App* command = app.add_subcommand(
+      "report",
+      "Make one HTML page, or a summary for the terminal, of a run's metrics file; several runs are drawn over each other.");
   command
-      ->add_option("metrics", arguments->metrics, "the metrics file (config: gannet.metrics.path), or the folder that it is in")
+      ->add_option("metrics", arguments->metrics,
+                   "the metrics file (config: gannet.metrics.path), or the folder that it is in; up to 6, to compare runs")
       ->required();
   auto* out = command->add_option("-o,--output", arguments->out, "the page to write")->capture_default_str();
   command->add_flag("--text", arguments->as_text, "print a summary and the loss as a line of blocks, and write no page")

@@ -34,7 +34,8 @@ std::string caption(const Chart& chart) {
   html += "<span class=\"values\">";
   for (const ChartLine& line : chart.lines) {
     const std::string chip = line.name.empty() ? "" : "<i class=\"chip c" + std::to_string(line.colour) + "\"></i>";
-    html += "<span>" + chip + html_text(line.name) + " <b></b></span>";
+    const std::string title = line.meaning.empty() ? "" : " title=\"" + html_text(line.meaning) + "\"";
+    html += "<span" + title + ">" + chip + html_text(line.name) + " <b></b></span>";
     if (!line.smooth.empty()) html += "<span>smoothed <b></b></span>";
   }
   return html + "</span></figcaption>";

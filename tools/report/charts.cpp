@@ -6,15 +6,15 @@
 
 #include "base/text.h"
 #include "report/format.h"
+#include "report/kinds.h"
 
 namespace gannet::report {
 namespace {
 
-constexpr size_t kMaxGroups = 7;         // groups with different learning rates: one colour each
-constexpr size_t kMaxCounts = 4;         // charts of the program's counts
-constexpr size_t kMaxValues = 16;        // charts of the program's own values
-constexpr int64_t kWorthSmoothing = 20;  // steps
-constexpr int kOther = 7;                // the palette's grey
+constexpr size_t kMaxGroups = 7;   // groups with different learning rates: one colour each
+constexpr size_t kMaxCounts = 4;   // charts of the program's counts
+constexpr size_t kMaxValues = 16;  // charts of the program's own values
+constexpr int kValidationColour = 1;
 
 std::optional<double> in(const IndexedValues& named, size_t index) {
   for (const auto& [name, value] : named)
@@ -24,13 +24,6 @@ std::optional<double> in(const IndexedValues& named, size_t index) {
 
 std::optional<double> per_second(std::optional<double> amount, const StepRecord& step) {
   return amount && step.seconds && *step.seconds > 0 ? std::optional(*amount / *step.seconds) : std::nullopt;
-}
-
-StepValue times(const StepValue& extract, double factor) {
-  return [=](const StepRecord& step) {
-    const auto value = extract(step);
-    return value ? std::optional(*value * factor) : value;
-  };
 }
 
 std::vector<Point> points_of(const Buckets& buckets, const std::vector<std::optional<double>>& values) {
@@ -61,7 +54,7 @@ class ChartBuilder {
 
  private:
   Chart* add(Chart chart, const StepValue& extract) {
-    ChartLine line{"", 0, series(buckets_, extract), {}};
+    ChartLine line{.series = series(buckets_, extract)};
     if (!has_something(line.series)) return nullptr;
     chart.lines.push_back(std::move(line));
     charts_.all.push_back(std::move(chart));
@@ -71,12 +64,31 @@ class ChartBuilder {
   void loss() {
     Chart* chart = add({.id = "loss", .title = "Loss", .is_wide = true}, loss_of());
     if (!chart) return;
-    const Series& series = chart->lines[0].series;
-    chart->has_log = series.known > 0 && series.low > 0 && series.high / series.low < 1e30;
-    if (series.known < kWorthSmoothing) return;
-    const double steps = half_life(records_);
-    chart->lines[0].smooth = points_of(buckets_, smoothed(records_.steps, loss_of(), steps));
-    chart->note = "smoothed with a half-life of " + plural(static_cast<int64_t>(steps), "step");
+    ChartLine& training = chart->lines[0];
+    chart->has_log = allows_log(training.series);
+    if (training.series.known >= kWorthSmoothing) {
+      const double steps = half_life(records_);
+      training.smooth = points_of(buckets_, smoothed(records_.steps, loss_of(), steps));
+      chart->note = "smoothed with a half-life of " + plural(static_cast<int64_t>(steps), "step");
+    }
+    validation_loss(*chart);
+  }
+
+  void validation_loss(Chart& chart) {
+    const auto value = validation_value(records_);
+    if (!value) return;
+    ChartLine line{.name = "validation",
+                   .colour = kValidationColour,
+                   .series = series(buckets_, value_of(*value)),
+                   .meaning = "the program's value " + records_.value_names[*value],
+                   .is_sparse = true};
+    if (!has_something(line.series)) return;
+    if (line.series.known > 0) line.best = buckets_.bucket_at(line.series.low_step);
+    chart.has_log = chart.has_log && (line.series.known == 0 || allows_log(line.series));
+    chart.ends_in_values = true;
+    chart.lines[0].name = "training";
+    chart.lines.push_back(std::move(line));
+    drawn_with_loss_ = value;
   }
 
   // Groups that have the same rate at all steps are drawn once.
@@ -106,13 +118,7 @@ class ChartBuilder {
     if (kinds.size() == 1 && groups > 1) chart.note = "of all " + std::to_string(groups) + " groups";
     for (const auto& kind : kinds) {
       const size_t group = kind[0];
-      ChartLine line{"",
-                     static_cast<int>(chart.lines.size()),
-                     series(buckets_,
-                            [group](const StepRecord& step) {
-                              return group < step.lr.size() ? std::optional(step.lr[group]) : std::nullopt;
-                            }),
-                     {}};
+      ChartLine line{.colour = static_cast<int>(chart.lines.size()), .series = series(buckets_, rate_of_group(group))};
       if (kinds.size() > 1)
         line.name = "group " + std::to_string(group) + (kind.size() > 1 ? " +" + std::to_string(kind.size() - 1) : "");
       chart.lines.push_back(std::move(line));
@@ -140,13 +146,6 @@ class ChartBuilder {
           [](const StepRecord& step) { return step.loss_scale; });
   }
 
-  static int phase_colour(const std::string& name, size_t index) {
-    const std::vector<std::string> known = {"forward", "backward", "reduce", "check",    "update",     "publish",
-                                            "offload", "",         "gather", "evaluate", "checkpoint", "forget"};
-    const auto found = std::find(known.begin(), known.end(), name);
-    return static_cast<int>(found != known.end() ? static_cast<size_t>(found - known.begin()) : index % kOther);
-  }
-
   // Wall time outside the phases is spent by the program itself, on data, evaluation and
   // checkpoints.
   void step_time() {
@@ -160,13 +159,11 @@ class ChartBuilder {
                 .scale = Chart::Scale::kFromZero,
                 .is_stack = true};
     for (size_t phase = 0; phase < records_.phase_names.size(); ++phase) {
-      const auto extract = [phase](const StepRecord& step) {
-        return step.seconds ? std::optional(in(step.phases, phase).value_or(0)) : std::nullopt;
-      };
-      ChartLine line{records_.phase_names[phase],
-                     phase_colour(records_.phase_names[phase], phase),
-                     series(buckets_, times(extract, factor)),
-                     {}};
+      const Kind kind = phase_kind(records_.phase_names[phase], phase);
+      ChartLine line{.name = kind.name,
+                     .colour = kind.colour,
+                     .series = series(buckets_, times(phase_of(phase), factor)),
+                     .meaning = kind.meaning};
       if (line.series.high > 0) chart.lines.push_back(std::move(line));
     }
     const auto rest = [](const StepRecord& step) -> std::optional<double> {
@@ -175,8 +172,11 @@ class ChartBuilder {
       for (const auto& [phase, value] : step.phases) left -= value;
       return std::max(0.0, left);
     };
-    ChartLine other{
-        chart.lines.empty() ? "step" : "other", chart.lines.empty() ? 0 : kOther, series(buckets_, times(rest, factor)), {}};
+    const bool is_alone = chart.lines.empty();
+    ChartLine other{.name = is_alone ? "step" : "other",
+                    .colour = is_alone ? 0 : kOtherColour,
+                    .series = series(buckets_, times(rest, factor)),
+                    .meaning = is_alone ? "" : "the program's own time: its data and its loop"};
     if (other.series.high > 0) chart.lines.push_back(std::move(other));
     if (!chart.lines.empty()) charts_.all.push_back(std::move(chart));
   }
@@ -207,10 +207,9 @@ class ChartBuilder {
   // Each kind is drawn at its own peak in the step; the sum of these peaks is slightly more than
   // the overall peak.
   void memory_by_kind() {
-    const auto bytes_of = [](size_t kind) { return [kind](const StepRecord& step) { return in(step.memory, kind); }; };
     double high = 0;
     for (size_t kind = 0; kind < records_.memory_names.size(); ++kind)
-      high = std::max(high, series(buckets_, bytes_of(kind)).high);
+      high = std::max(high, series(buckets_, memory_of(kind)).high);
     if (high <= 0) return;
     const double gib = 1024.0 * 1024 * 1024;
     const bool is_large = high >= gib;
@@ -221,10 +220,11 @@ class ChartBuilder {
                 .scale = Chart::Scale::kFromZero,
                 .is_stack = true};
     for (size_t kind = 0; kind < records_.memory_names.size(); ++kind) {
-      ChartLine line{records_.memory_names[kind],
-                     static_cast<int>(kind % kOther),
-                     series(buckets_, times(bytes_of(kind), is_large ? 1 / gib : 1024 / gib)),
-                     {}};
+      const Kind known = memory_kind(records_.memory_names[kind], kind);
+      ChartLine line{.name = known.name,
+                     .colour = known.colour,
+                     .series = series(buckets_, times(memory_of(kind), is_large ? 1 / gib : 1024 / gib)),
+                     .meaning = known.meaning};
       if (line.series.high > 0) chart.lines.push_back(std::move(line));
     }
     charts_.all.push_back(std::move(chart));
@@ -233,8 +233,7 @@ class ChartBuilder {
   void values() {
     const size_t count = std::min(records_.value_names.size(), kMaxValues);
     for (size_t i = 0; i < count; ++i)
-      add({.id = "value-" + std::to_string(i), .title = records_.value_names[i]},
-          [i](const StepRecord& step) { return in(step.values, i); });
+      if (i != drawn_with_loss_) add({.id = "value-" + std::to_string(i), .title = records_.value_names[i]}, value_of(i));
     leave_out("values", records_.value_names, count);
   }
 
@@ -250,6 +249,7 @@ class ChartBuilder {
   const Records& records_;
   const Buckets& buckets_;
   Charts charts_;
+  std::optional<size_t> drawn_with_loss_;  // the value that is the validation loss
 };
 
 }  // namespace
@@ -267,6 +267,43 @@ StepValue samples_rate() {
     return per_second(step.samples > 0 ? std::optional(static_cast<double>(step.samples)) : std::nullopt, step);
   };
 }
+
+StepValue times(const StepValue& extract, double factor) {
+  return [=](const StepRecord& step) {
+    const auto value = extract(step);
+    return value ? std::optional(*value * factor) : value;
+  };
+}
+
+StepValue phase_of(size_t phase) {
+  return
+      [phase](const StepRecord& step) { return step.seconds ? std::optional(in(step.phases, phase).value_or(0)) : std::nullopt; };
+}
+
+StepValue memory_of(size_t kind) {
+  return [kind](const StepRecord& step) { return in(step.memory, kind); };
+}
+
+StepValue value_of(size_t value) {
+  return [value](const StepRecord& step) { return in(step.values, value); };
+}
+
+StepValue rate_of_group(size_t group) {
+  return [group](const StepRecord& step) { return group < step.lr.size() ? std::optional(step.lr[group]) : std::nullopt; };
+}
+
+// The Trainer records "eval/loss", a Trial "validation/loss"; a program's own loop may use any of
+// these names.
+std::optional<size_t> validation_value(const Records& records) {
+  for (size_t i = 0; i < records.value_names.size(); ++i) {
+    std::string name = records.value_names[i];
+    std::replace(name.begin(), name.end(), '/', '_');
+    if (name == "eval_loss" || name == "val_loss" || name == "validation_loss" || name == "validation_validation_loss") return i;
+  }
+  return std::nullopt;
+}
+
+bool allows_log(const Series& series) { return series.known > 0 && series.low > 0 && series.high / series.low < 1e30; }
 
 double half_life(const Records& records) { return std::max(2.0, std::floor(static_cast<double>(records.steps.size()) / 80)); }
 

@@ -18,6 +18,14 @@ Charts charts_of(const Records& records, const Buckets& buckets);
 StepValue loss_of();
 StepValue rate_of(size_t count);  // per second; count: an index into the counts' names
 StepValue samples_rate();
-double half_life(const Records& records);  // the half-life for smoothing the loss, in steps
+StepValue rate_of_group(size_t group);  // the learning rate
+StepValue phase_of(size_t phase);       // seconds
+StepValue memory_of(size_t kind);       // bytes
+StepValue times(const StepValue& extract, double factor);
+StepValue value_of(size_t value);                                // an index into the values' names
+std::optional<size_t> validation_value(const Records& records);  // the index of the value that is the validation loss
+double half_life(const Records& records);                        // the half-life for smoothing the loss, in steps
+constexpr int64_t kWorthSmoothing = 20;                          // the fewest values that are smoothed
+bool allows_log(const Series& series);                           // whether a logarithmic axis can show it
 
 }  // namespace gannet::report

@@ -11,6 +11,7 @@ const make = (parent, tag, className, text = "") => {
 
 let shown = whole;   // the window of steps
 let groups = [];     // groups of places in the window and around it
+const compares = !data.time;  // several runs: a line's colour is that of its run
 let isMoving = false;  // whether view() is moving the charts, and not the library
 let moving = 0;        // a timer: the library has moved a chart, and the others follow
 
@@ -25,6 +26,7 @@ class Chart {
     const plot = figure.querySelector(".plot");
     Object.assign(this, { figure, plot, ...data.charts[figure.dataset.chart] });
     if (this.stack) this.lines.reverse();  // the library stacks the last line lowest
+    this.targets = [];  // marks that a click zooms to: place, x, y
     this.isWide = figure.classList.contains("wide");
     this.values = [...figure.querySelectorAll(".values b")];
     this.log = figure.querySelector("figcaption input");
@@ -46,10 +48,12 @@ class Chart {
       drawCallback: (graph, isFirst) => this.drawn(graph, isFirst),
       highlightCallback: (event, x, points, row) => show(row, this),
       unhighlightCallback: () => show(null),
+      clickCallback: (event) => this.click(event),
     });
     this.cursor = make(plot, "i", "cursor");
     this.cursorStep = make(plot, "b", "cursor-step");
     this.log?.addEventListener("change", () => this.graph.updateOptions({ logscale: this.log.checked, ...this.range() }));
+    plot.addEventListener("mousemove", (event) => plot.classList.toggle("on-mark", Boolean(this.targetAt(event))));
     plot.addEventListener("keydown", (event) => this.key(event));
     plot.addEventListener("blur", () => show(null));
   }
@@ -102,7 +106,10 @@ class Chart {
   paint() {
     const series = {}, opaque = (curve) => css(`--c${curve.line.colour}`);
     this.curves.forEach((curve, index) => {
-      series[index] = { color: opaque(curve) + (curve.isRaw ? "88" : ""), strokeWidth: this.stack ? 0.5 : curve.isRaw ? 1 : 1.6 };
+      const faint = curve.isRaw ? (compares ? "44" : "88") : "";
+      series[index] = {
+        color: opaque(curve) + faint, strokeWidth: this.stack ? 0.5 : curve.isRaw ? 1 : 1.6, drawPoints: Boolean(curve.line.sparse), pointSize: 2.5,
+      };
     });
     return {
       series, colors: this.curves.map(opaque), fillAlpha: this.stack ? 1 : 0.18, gridLineColor: css("--rule"), axisLineColor: css("--edge"),
@@ -136,21 +143,73 @@ class Chart {
       context.stroke();
     };
     context.save();
+    this.targets = [];
     const inside = groups.map((group, row) => ({ group, row, x: x(group.x) })).filter((at) => at.x >= area.x - 1 && at.x <= right + 1);
     const resumed = data.resumed.filter(([step]) => step - 0.5 >= shown[0] && step - 0.5 <= shown[1]);
     stroke("--quiet", 1, [5, 4], this.thresholds.map((value) => graph.toDomYCoord(value)).filter((y) => y >= area.y && y <= bottom).map((y) => [area.x, y, right, y]));
     stroke("--quiet", 1, [2, 3], resumed.map(([step]) => [x(step - 0.5), area.y, x(step - 0.5), bottom]));
     stroke("--alarm", 2, [], inside.filter(({ group }) => group.skipped.count > 0).map((at) => [at.x, bottom, at.x, bottom - 7]));
     const isAbove = ({ row }) => (this.stack ? this.points.reduce((sum, points) => sum + (points[row].mean || 0), 0) : Math.max(...this.points.map((points) => points[row].high))) > this.top;
-    stroke("--ink", 2, [], inside.filter(isAbove).map((at) => [at.x, area.y, at.x, area.y + 5]));
+    const above = inside.filter(isAbove);
+    stroke("--ink", 2, [], above.map((at) => [at.x, area.y, at.x, area.y + 5]));
+    for (const at of above) this.targets.push({ place: this.highestIn(at.group), x: at.x, y: area.y + 3 });
+    for (const at of inside) if (at.group.skipped.count > 0) this.targets.push({ place: at.group.skipped.place, x: at.x, y: bottom - 3 });
     Object.assign(context, { font: `11px ${getComputedStyle(document.body).fontFamily}`, fillStyle: css("--quiet"), textBaseline: "top" });
     let last = -Infinity;
     for (const [step, label] of this.isWide ? resumed : []) {
       if (x(step) - last > 50) context.fillText(label, (last = x(step)) + 5, area.y + 2);
     }
     Object.assign(context, { font: "bold 14px sans-serif", fillStyle: css("--alarm"), textAlign: "center" });
-    for (const at of inside) if (this.points.some((points) => points[at.row].isBad)) context.fillText("×", at.x, area.y - 1);
+    for (const at of inside) {
+      const line = this.lines.find((_, index) => this.points[index][at.row].isBad);
+      if (!line) continue;
+      context.fillText("×", at.x, area.y - 1);
+      this.targets.push({ place: line.bad.find((place) => place >= at.group.from), x: at.x, y: area.y + 6 });
+    }
+    this.bestMarks(context, area, graph);
     context.restore();
+  }
+
+  // A ring around the smallest value of each line that has one.
+  bestMarks(context, area, graph) {
+    Object.assign(context, { lineWidth: 2, font: `11px ${getComputedStyle(document.body).fontFamily}`, textBaseline: "bottom", textAlign: "center" });
+    context.setLineDash([]);
+    for (const line of this.lines) {
+      if (!line.best) continue;
+      const [place, value] = line.best, x = graph.toDomXCoord(groups[rowOf(groups, place)].x), y = graph.toDomYCoord(value);
+      if (x < area.x - 1 || x > area.x + area.w + 1 || !(y >= area.y && y <= area.y + area.h)) continue;
+      context.strokeStyle = css(`--c${line.colour}`);
+      context.beginPath();
+      context.arc(x, y, 5, 0, 2 * Math.PI);
+      context.stroke();
+      if (!compares) {
+        context.fillStyle = css("--ink");
+        context.fillText(`best ${numberText(value)}`, Math.min(x, area.x + area.w - 24), y - 8);
+      }
+      this.targets.push({ place, x, y });
+    }
+  }
+
+  // The place of a group where some line, or the stack, is highest.
+  highestIn({ from, to }) {
+    let found = from, highest = -Infinity;
+    for (let place = from; place < to; ++place) {
+      const values = this.lines.map((line) => (line.high ?? line.mean)[place] ?? -Infinity);
+      const high = this.stack ? values.reduce((sum, value) => sum + (Number.isFinite(value) ? value : 0), 0) : Math.max(...values);
+      if (high > highest) highest = high, found = place;
+    }
+    return found;
+  }
+
+  targetAt(event) {
+    const box = this.plot.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
+    const distance = (target) => Math.hypot(target.x - x, target.y - y);
+    return this.targets.filter((target) => distance(target) < 10).sort((a, b) => distance(a) - distance(b))[0];
+  }
+
+  click(event) {
+    const target = this.targetAt(event);
+    if (target) jump(begin[target.place], this);
   }
 
   drawn(graph, isFirst) {
@@ -177,7 +236,8 @@ class Chart {
       const value = this.stack ? below + means[row] / 2 : means[row];
       below += means[row];
       if (this.stack && graph.toDomYCoord(0) - graph.toDomYCoord(means[row]) < 0.035 * area.h) continue;  // too thin for a name
-      ends.push({ y: Math.min(Math.max(graph.toDomYCoord(value), area.y), area.y + area.h), text: line.name || numberText(means[row]), line });
+      const text = line.name && !this.ends ? line.name : numberText(means[row]);
+      ends.push({ y: Math.min(Math.max(graph.toDomYCoord(value), area.y), area.y + area.h), text, line });
     }
     ends.sort((a, b) => a.y - b.y);
     ends.forEach((end, i) => { if (i > 0) end.y = Math.max(end.y, ends[i - 1].y + 15); });
@@ -218,11 +278,22 @@ class Chart {
     show(Math.max(first, Math.min(last, to)), this);
   }
 
-  show(row) {
+  // The value of a line at the last step that has one, with this step if it is not the row's own.
+  lastKnown(index, row) {
+    let known = row;
+    while (known > 0 && !Number.isFinite(this.points[index][known].mean)) --known;
+    const text = readout(this.points[index][known], false);
+    return known === row || text === "–" ? text : `${text} (step ${stepsText(groups[known])})`;
+  }
+
+  // isPointing: the row is under the pointer, and not only the last one.
+  show(row, isPointing) {
     const hasRange = !this.stack && (!isExact || groups[row].to - groups[row].from > 1);
     const texts = this.lines.map((line, index) => {
-      const value = readout(this.points[index][row], hasRange);
-      return line.smooth ? [value, readout({ mean: line.smoothed[row] }, false)] : [value];
+      let own = row;  // a shorter run among others ends before the last row
+      while (compares && !isPointing && own > 0 && this.points[index][own].mean === null) --own;
+      const value = line.sparse ? this.lastKnown(index, row) : readout(this.points[index][own], hasRange);
+      return line.smooth ? [value, readout({ mean: line.smoothed[own] }, false)] : [value];
     });
     if (this.stack) texts.reverse();  // the caption lists them from the lowest
     texts.flat().forEach((text, index) => { this.values[index].textContent = text; });
@@ -249,7 +320,7 @@ function show(row, pointed = null) {
   byId("now-skipped").textContent = skippedText(groups[at]);
   document.body.classList.toggle("is-pointing", pointed !== null);
   for (const chart of charts) {
-    chart.show(at);
+    chart.show(at, pointed !== null);
     chart.plot.classList.toggle("pointed", chart === pointed);
     if (chart === pointed) continue;
     if (pointed) chart.graph.setSelection(at); else chart.graph.clearSelection();
@@ -292,7 +363,17 @@ function repaint() {
   isMoving = false;
 }
 
+// The names at the ends of lines are shown whole: the margin on the right is as wide as the widest.
+function fitNames() {
+  const context = document.createElement("canvas").getContext("2d"), rem = parseFloat(getComputedStyle(root).fontSize);
+  context.font = `${0.6875 * rem}px ${getComputedStyle(document.body).fontFamily}`;
+  const names = Object.values(data.charts).filter(({ ends }) => !ends).flatMap(({ lines }) => lines.map(({ name }) => name)).filter(Boolean);
+  const widest = Math.max(0, ...names.map((name) => context.measureText(name).width)) / rem + 1.7;  // with its chip and the gap
+  root.style.setProperty("--names", `${Math.min(14, Math.max(4.9, widest)).toFixed(2)}rem`);
+}
+
 if (places > 0 && byId("whole")) {
+  fitNames();
   groups = groupsOf(shown);
   for (const group of groups) group.skipped = skippedIn(group);
   charts = [...document.querySelectorAll(".chart")].map((figure) => new Chart(figure));

@@ -48,6 +48,8 @@ Json line_of(const ChartLine& line, bool has_extremes) {
   for (size_t p = 0; p < points.size(); ++p)
     if (points[p].bad > 0) json["bad"].push_back(p);
   if (!line.smooth.empty()) json["smooth"] = numbers(line.smooth, &Point::mean);
+  if (line.is_sparse) json["sparse"] = true;
+  if (line.best) json["best"] = {*line.best, rounded(line.series.low)};
   return json;
 }
 
@@ -55,6 +57,7 @@ Json chart_of(const Chart& chart, bool is_exact) {
   const char* const scales[] = {"linear", "zero", "two"};
   Json json = {{"scale", scales[static_cast<int>(chart.scale)]}, {"stack", chart.is_stack}, {"lines", Json::array()}};
   json["thresholds"] = chart.thresholds;
+  if (chart.ends_in_values) json["ends"] = true;
   for (const ChartLine& line : chart.lines) json["lines"].push_back(line_of(line, !is_exact && !chart.is_stack));
   return json;
 }
@@ -87,12 +90,16 @@ Buckets places_of(const Records& records) {
   const size_t steps = records.steps.size(), groups = steps ? records.steps.back().lr.size() : 0;
   const size_t lines = 6 + groups + records.phase_names.size() + records.count_names.size() + records.value_names.size() +
                        records.memory_names.size();  // an estimate
-  if (steps == 0 || steps * lines > kExactNumbers) return Buckets(records.steps, kPlaces);
-  return Buckets(records.steps, static_cast<size_t>(records.steps.back().step - records.steps.front().step + 1));
+  return places_of(records.steps, lines);
 }
 
-std::string data_json(const Records& records, const Charts& charts, const Buckets& places) {
-  Json json = {{"begin", Json::array()}, {"time", Json::array()}, {"runs", Json::array()}, {"resumed", Json::array()}};
+Buckets places_of(const std::vector<StepRecord>& steps, size_t lines) {
+  if (steps.empty() || steps.size() * lines > kExactNumbers) return Buckets(steps, kPlaces);
+  return Buckets(steps, static_cast<size_t>(steps.back().step - steps.front().step + 1));
+}
+
+std::string data_json(const Records& records, const Charts& charts, const Buckets& places, bool has_time) {
+  Json json = {{"begin", Json::array()}, {"runs", Json::array()}, {"resumed", Json::array()}};
   int64_t begin = 0, end = 0;
   for (size_t p = 0; p < places.ranges().size(); ++p) {
     const Buckets::Range& range = places.ranges()[p];
@@ -101,7 +108,7 @@ std::string data_json(const Records& records, const Charts& charts, const Bucket
     json["begin"].push_back(first.step - begin);
     if (!places.is_exact()) json["end"].push_back(last.step - end);
     begin = first.step, end = last.step;
-    json["time"].push_back(static_cast<int64_t>(last.time));
+    if (has_time) json["time"].push_back(static_cast<int64_t>(last.time));
     if (json["runs"].empty() || json["runs"].back()[1] != last.run + 1) json["runs"].push_back({p, last.run + 1});
   }
   for (size_t i = 1; i < records.steps.size(); ++i)

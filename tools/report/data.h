@@ -9,6 +9,10 @@
 //    "charts": {"loss": {"scale": "linear", "stack": false, "thresholds": [],
 //      "lines": [{"name": "", "colour": 0, "mean": [5.1, null, 3.2], "bad": [1], "smooth": [5.0, 4.1, 3.2]}]}}}
 //
+// A line may also have "sparse": true (few places have a value) and "best": [2, 3.2] (the place and
+// the value that get a marker), and a chart "ends": true (the ends of its lines show values).
+// Compared runs have no "time".
+//
 // A place is one step, or several steps in a long run; its line then also has "low" and "high".
 // null: no finite value; "bad": the places with NaN or infinite values.
 #pragma once
@@ -20,6 +24,7 @@
 namespace gannet::report {
 
 Buckets places_of(const Records& records);
-std::string data_json(const Records& records, const Charts& charts, const Buckets& places);
+Buckets places_of(const std::vector<StepRecord>& steps, size_t lines);  // lines: how many values each step has, about
+std::string data_json(const Records& records, const Charts& charts, const Buckets& places, bool has_time = true);
 
 }  // namespace gannet::report

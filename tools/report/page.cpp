@@ -1,10 +1,11 @@
 // Fills in the page's template. Text from the file is escaped where it becomes HTML or a script's
 // data.
+#include "report/page.h"
+
 #include <filesystem>
 #include <map>
 
 #include "base/check.h"
-#include "report/charts.h"
 #include "report/data.h"
 #include "report/format.h"
 #include "report/report.h"
@@ -30,37 +31,11 @@ std::string filled(std::string_view page, const std::map<std::string, std::strin
 }
 
 std::string tiles_html(const Records& records) {
-  std::string html;
+  std::string html = "<dl class=\"tiles\">\n";
   for (const Tile& tile : tiles_of(records))
     html += "<div><dt>" + html_text(tile.label) + "</dt><dd>" + html_text(tile.value) + "<small>" + html_text(tile.detail) +
             "</small></dd></div>\n";
-  return html;
-}
-
-std::string notes_html(const std::vector<std::string>& notes) {
-  std::string html;
-  for (const std::string& note : notes) html += "<li>" + html_text(note) + "</li>\n";
-  return html.empty() ? "" : "<ul class=\"notes\">\n" + html + "</ul>\n";
-}
-
-std::string section(const std::string& id, const std::string& title, const std::string& inside,
-                    const std::string& behind_title = "") {
-  if (inside.empty()) return "";
-  return "<section id=\"" + id + "\"><h2>" + title + behind_title + "</h2>\n" + inside + "</section>\n";
-}
-
-std::string charts_html(const Records& records, const Charts& charts, const Buckets& places) {
-  if (records.steps.empty()) return "";
-  std::string html =
-      "<section id=\"charts\">\n<noscript><p>The charts are drawn by the page's own script, which this browser does not run. The "
-      "tables below have their numbers.</p></noscript>\n"
-      "<div class=\"now\" role=\"status\"><b>step <span id=\"now-step\"></span></b><span id=\"now-when\"></span>"
-      "<span id=\"now-skipped\"></span><button id=\"whole\" type=\"button\" hidden>whole run</button>"
-      "<span class=\"hint\">drag to zoom, double-click to undo</span></div>\n";
-  html += timeline_html(records, places);
-  html += "<div class=\"grid\">\n";
-  for (const Chart& chart : charts.all) html += chart_html(chart);
-  return html + "</div>\n</section>\n";
+  return html + "</dl>\n";
 }
 
 std::string heading(const Records& records) {
@@ -80,6 +55,38 @@ std::string began(const Records& records) {
 
 }  // namespace
 
+std::string small(const std::string& text) { return " <small>" + html_text(text) + "</small>"; }
+
+std::string notes_html(const std::vector<std::string>& notes) {
+  std::string html;
+  for (const std::string& note : notes) html += "<li>" + html_text(note) + "</li>\n";
+  return html.empty() ? "" : "<ul class=\"notes\">\n" + html + "</ul>\n";
+}
+
+std::string section(const std::string& id, const std::string& title, const std::string& inside, const std::string& after_title) {
+  if (inside.empty()) return "";
+  return "<section id=\"" + id + "\"><h2>" + title + after_title + "</h2>\n" + inside + "</section>\n";
+}
+
+std::string charts_html(const std::string& timeline, const Charts& charts) {
+  std::string html =
+      "<section id=\"charts\">\n<noscript><p>The charts are drawn by the page's own script, which this browser does not run. The "
+      "tables below have their numbers.</p></noscript>\n"
+      "<div class=\"now\" role=\"status\"><b>step <span id=\"now-step\"></span></b><span id=\"now-when\"></span>"
+      "<span id=\"now-skipped\"></span><button id=\"whole\" type=\"button\" hidden>whole run</button>"
+      "<span class=\"hint\">drag to zoom, click a mark to see its step, double-click to undo</span></div>\n";
+  html += timeline;
+  html += "<div class=\"grid\">\n";
+  for (const Chart& chart : charts.all) html += chart_html(chart);
+  return html + "</div>\n</section>\n";
+}
+
+std::string page_html(std::map<std::string, std::string, std::less<>> values) {
+  values.insert(
+      {{"library_style", kLibraryStyle}, {"style", kStyle}, {"licence", kLicence}, {"library", kLibrary}, {"script", kScript}});
+  return filled(kPage, values);
+}
+
 std::string Report::html() const {
   const Records& records = records_;
   const Buckets places = places_of(records);
@@ -88,7 +95,6 @@ std::string Report::html() const {
   notes.insert(notes.end(), charts.notes.begin(), charts.notes.end());
   const RunRecord& run = records.runs.back();
   const int64_t skipped = skipped_steps(records);
-  const auto small = [](const std::string& text) { return " <small>" + html_text(text) + "</small>"; };
 
   std::string tables = section("skipped", "Skipped steps", skipped_table(records), small(with_commas(skipped)));
   tables += section("events", "Events", events_table(records));
@@ -103,18 +109,13 @@ std::string Report::html() const {
   tables += section("plugins", "Plugins", plugins_table(run), of_last);
   tables += section("machine", "Machine", machine_table(run), of_last);
 
-  return filled(kPage, {{"title", html_text(heading(records))},
-                        {"library_style", kLibraryStyle},
-                        {"style", kStyle},
-                        {"licence", kLicence},
-                        {"library", kLibrary},
-                        {"script", kScript},
-                        {"began", html_text(began(records))},
-                        {"tiles", tiles_html(records)},
-                        {"notes", notes_html(notes)},
-                        {"charts", charts_html(records, charts, places)},
-                        {"tables", tables},
-                        {"data", data_json(records, charts, places)}});
+  return page_html({{"title", html_text(heading(records))},
+                    {"began", html_text(began(records))},
+                    {"tiles", tiles_html(records)},
+                    {"notes", notes_html(notes)},
+                    {"charts", records.steps.empty() ? "" : charts_html(timeline_html(records, places), charts)},
+                    {"tables", tables},
+                    {"data", data_json(records, charts, places)}});
 }
 
 }  // namespace gannet::report

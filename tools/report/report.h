@@ -6,7 +6,8 @@
 //
 // Its parts are a reader of the metrics file (records.h), series over buckets of steps (series.h),
 // the list of charts (charts.h), one chart as HTML (chart.h), tables (tables.h), and the page's own
-// files report.html.in, report.css, charts.js, search.js and view.js, which the build embeds.
+// files report.html.in, report.css, charts.js, jump.js, search.js and view.js, which the build embeds.
+// compare.h is the report of several runs.
 #pragma once
 
 #include <string>

@@ -35,6 +35,12 @@ double Buckets::place(double step) const {
   return std::clamp((step - static_cast<double>(first_)) / static_cast<double>(last_ - first_), 0.0, 1.0);
 }
 
+size_t Buckets::bucket_at(int64_t step) const {
+  const auto found = std::partition_point(ranges_.begin(), ranges_.end(),
+                                          [&](const Range& range) { return (*steps_)[range.end - 1].step < step; });
+  return static_cast<size_t>(found - ranges_.begin());
+}
+
 Series series(const Buckets& buckets, const StepValue& extract) {
   Series series;
   series.points.resize(buckets.ranges().size());

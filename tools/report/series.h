@@ -33,6 +33,7 @@ class Buckets {
   int64_t last() const { return last_; }
   double place(double step) const;  // 0 to 1, even for a step that has no record
   size_t bucket_of(size_t index) const { return of_[index]; }
+  size_t bucket_at(int64_t step) const;  // of a step that has a record
 
  private:
   const std::vector<StepRecord>* steps_;

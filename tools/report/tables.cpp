@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "report/format.h"
+#include "report/table.h"
 
 namespace gannet::report {
 namespace {
@@ -11,37 +12,6 @@ namespace {
 constexpr size_t kMaxRows = 200;  // rows of a table that grows with the run: half from its beginning, half from its end
 constexpr size_t kSampledSteps = 50;
 constexpr size_t kMaxChanges = 8;
-
-// Cells are text and escaped here; a column whose heading begins with '#' holds numbers.
-class Table {
- public:
-  explicit Table(std::vector<std::string> heads) : heads_(std::move(heads)) {}
-
-  void add(const std::vector<std::string>& cells, const std::string& classes = "") {
-    html_ += classes.empty() ? "<tr>" : "<tr class=\"" + classes + "\">";
-    for (size_t i = 0; i < cells.size(); ++i)
-      html_ += (heads_[i][0] == '#' ? "<td class=\"number\">" : "<td>") + html_text(cells[i]) + "</td>";
-    html_ += "</tr>\n";
-  }
-
-  void gap(size_t left_out) {
-    html_ += "<tr class=\"gap\"><td colspan=\"" + std::to_string(heads_.size()) + "\">" + with_commas(int64_t(left_out)) +
-             " rows left out</td></tr>\n";
-  }
-
-  std::string html(const std::string& classes = "") const {
-    std::string head;
-    for (const std::string& one : heads_)
-      head += one[0] == '#' ? "<th scope=\"col\" class=\"number\">" + html_text(one.substr(1)) + "</th>"
-                            : "<th scope=\"col\">" + html_text(one) + "</th>";
-    return "<div class=\"scroll\" tabindex=\"0\"><table" + (classes.empty() ? "" : " class=\"" + classes + "\"") +
-           "><thead><tr>" + head + "</tr></thead><tbody>\n" + html_ + "</tbody></table></div>\n";
-  }
-
- private:
-  std::vector<std::string> heads_;
-  std::string html_;
-};
 
 // Adds a row for each element or, if there are too many, for the first and the last ones.
 template <typename Rows, typename Add>

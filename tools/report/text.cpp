@@ -1,53 +1,15 @@
 // The report for a terminal.
-#include <algorithm>
-#include <cmath>
-
 #include "report/charts.h"
 #include "report/format.h"
 #include "report/report.h"
 #include "report/tables.h"
+#include "report/text_parts.h"
 
 namespace gannet::report {
 namespace {
 
 constexpr size_t kColumns = 60;
 constexpr size_t kShownSkips = 5;
-
-// One block per bucket; its height shows the bucket's mean, on a scale from the smallest mean to
-// the largest.
-std::string sparkline(const Series& series) {
-  const char* const blocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
-  double low = 0, high = 0;
-  bool is_first = true;
-  for (const Point& point : series.points) {
-    if (!point.is_known) continue;
-    low = is_first ? point.mean : std::min(low, point.mean);
-    high = is_first ? point.mean : std::max(high, point.mean);
-    is_first = false;
-  }
-  std::string line;
-  for (const Point& point : series.points) {
-    if (!point.is_known)
-      line += point.bad > 0 ? "×" : " ";
-    else
-      line += blocks[high > low ? static_cast<size_t>((point.mean - low) / (high - low) * 7.999) : 0];
-  }
-  return line;
-}
-
-// Pads on the right to `width` columns; a non-ASCII character counts as one.
-std::string padded(std::string text, size_t width) {
-  const auto columns = static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char letter) { return (static_cast<unsigned char>(letter) & 0xC0) != 0x80; }));
-  return columns < width ? text + std::string(width - columns, ' ') : text;
-}
-
-// Replaces control characters, which a terminal would interpret: the file's text is not trusted.
-std::string plain(std::string text) {
-  for (char& letter : text)
-    if (static_cast<unsigned char>(letter) < 0x20 || letter == 0x7F) letter = '?';
-  return text;
-}
 
 }  // namespace
 
@@ -60,6 +22,7 @@ std::vector<std::string> Report::summary() const {
     if (tile.label == "duration") lines[1] = tile.value + (tile.detail == "one run" ? "" : " " + tile.detail);
     if (tile.label == "steps") lines[1] = "step " + tile.value + " after " + lines[1];
     if (tile.label == "last loss") lines[2] = "last loss " + tile.value + (tile.detail.empty() ? "" : " (" + tile.detail + ")");
+    if (tile.label == "best validation loss") lines[2] += ", best validation loss " + tile.value + " (" + tile.detail + ")";
     if (tile.label.ends_with("/s")) lines[1] += ", " + tile.value + " " + tile.label;
     if (tile.label == "skipped") lines[2] += ", " + (tile.value == "0" ? "no step skipped" : tile.value + " skipped");
   }
@@ -77,14 +40,14 @@ std::string Report::text() const {
   const Charts charts = charts_of(records_, buckets);
   for (const Chart& chart : charts.all)
     if (chart.id == "loss") text += "\nloss  " + sparkline(chart.lines[0].series) + "\n";
-  text += "\n" + padded("", 28) + padded("first", 12) + padded("last", 12) + padded("smallest", 12) + padded("largest", 12) +
+  text += "\n" + padded("", 31) + padded("first", 12) + padded("last", 12) + padded("smallest", 12) + padded("largest", 12) +
           "mean\n";
   for (const Chart& chart : charts.all)
     for (const ChartLine& line : chart.lines) {
       const Series& series = line.series;
       if (series.known == 0) continue;
       std::string name = chart.title + (line.name.empty() ? "" : " " + line.name) + (chart.unit.empty() ? "" : ", " + chart.unit);
-      text += padded(plain(name), 27) + " " + padded(number_text(series.first), 12) + padded(number_text(series.last), 12) +
+      text += padded(plain(name), 30) + " " + padded(number_text(series.first), 12) + padded(number_text(series.last), 12) +
               padded(number_text(series.low), 12) + padded(number_text(series.high), 12) + number_text(series.mean()) + "\n";
     }
   size_t shown = 0;

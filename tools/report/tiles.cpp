@@ -29,6 +29,15 @@ Tile loss_tile(const Records& records) {
   return tile;
 }
 
+std::optional<Tile> validation_tile(const Records& records) {
+  const auto value = validation_value(records);
+  if (!value) return std::nullopt;
+  const Series losses = series(Buckets(records.steps, 1), value_of(*value));
+  if (losses.known == 0) return std::nullopt;
+  return Tile{"best validation loss", number_text(losses.low),
+              "at step " + with_commas(losses.low_step) + "; last " + number_text(losses.last)};
+}
+
 // The rate is the total amount divided by the total time; the median shows the rate of the steps
 // without pauses.
 Tile rate_tile(const Records& records) {
@@ -76,6 +85,7 @@ std::vector<Tile> tiles_of(const Records& records) {
   tiles.push_back({"steps", with_commas(records.steps.back().step),
                    records.steps.front().step > 1 ? "from " + with_commas(records.steps.front().step) + " on" : "all recorded"});
   tiles.push_back(loss_tile(records));
+  if (auto tile = validation_tile(records)) tiles.push_back(*std::move(tile));
   tiles.push_back(rate_tile(records));
   const int64_t skipped = skipped_steps(records);
   tiles.push_back({"skipped", with_commas(skipped),

@@ -23,8 +23,19 @@ std::string row(const std::string& label, const std::string& inside) {
   return "<div class=\"row\"><span>" + html_text(label) + "</span><div class=\"track\"><div>" + inside + "</div></div></div>\n";
 }
 
-// Draws each run's bar in the first row where it does not cover another.
-std::string run_rows(const Records& records, const Buckets& places) {
+// The page's script adds the marks.
+std::string skips_row(const Records& records) {
+  const bool has_skips =
+      std::any_of(records.steps.begin(), records.steps.end(), [](const StepRecord& step) { return !step.applied; });
+  return has_skips ? row("skipped", "<b id=\"skips\"></b>") : "";
+}
+
+std::string strip(const std::string& rows) { return "<div class=\"timeline\" aria-hidden=\"true\">\n" + rows + "</div>\n"; }
+
+// Draws each run's bar in the first row where it does not cover another. `name_of_file` is that of a
+// compared run, or "".
+std::string run_rows(const Records& records, const Buckets& places, const std::string& label,
+                     const std::string& name_of_file = "", const std::string& colour = "") {
   std::vector<std::string> rows;
   std::vector<int64_t> ends;  // the last step in each row
   for (size_t i = 0; i < records.runs.size(); ++i) {
@@ -37,15 +48,16 @@ std::string run_rows(const Records& records, const Buckets& places) {
     ends[at] = std::max(ends[at], run.last_step);
     const double left = places.first() == places.last() ? 0 : places.place(static_cast<double>(run.first_step) - 0.5);
     const double right = places.first() == places.last() ? 1 : places.place(static_cast<double>(run.last_step) + 0.5);
-    const std::string name = "run " + std::to_string(i + 1);
-    rows[at] += "<i class=\"bar" + std::string(run.left_behind > 0 ? " behind" : "") + "\" style=\"left:" + percent(left) +
+    std::string name = "run " + std::to_string(i + 1);
+    if (!name_of_file.empty()) name = html_text(name_of_file) + (records.runs.size() > 1 ? ", " + name : "");
+    rows[at] += "<i class=\"bar" + colour + (run.left_behind > 0 ? " behind" : "") + "\" style=\"left:" + percent(left) +
                 ";width:" + percent(right - left) + "\" title=\"" + name + ": steps " + with_commas(run.first_step) + " to " +
                 with_commas(run.last_step) +
                 (run.left_behind > 0 ? "; " + plural(run.left_behind, "step") + " left behind by a later run" : "") + "\">" +
                 name + "</i>";
   }
   std::string html;
-  for (size_t i = 0; i < rows.size(); ++i) html += row(i == 0 ? "runs" : "", rows[i]);
+  for (size_t i = 0; i < rows.size(); ++i) html += row(i == 0 ? label : "", rows[i]);
   return html;
 }
 
@@ -55,8 +67,16 @@ std::string mark(const std::string& classes, double place, const std::string& ti
 
 }  // namespace
 
+std::string compared_timeline_html(const Comparison& comparison, const Buckets& places) {
+  std::string html;
+  for (size_t run = 0; run < comparison.runs().size(); ++run)
+    html += run_rows(comparison.runs()[run].records, places, run == 0 ? "runs" : "", comparison.runs()[run].name,
+                     " c" + std::to_string(run));
+  return strip(html + skips_row(comparison.steps()));
+}
+
 std::string timeline_html(const Records& records, const Buckets& places) {
-  std::string html = run_rows(records, places);
+  std::string html = run_rows(records, places, "runs");
   std::vector<std::string> kinds;
   std::map<std::string, std::string> inside;
   std::map<std::string, double> last;
@@ -70,9 +90,7 @@ std::string timeline_html(const Records& records, const Buckets& places) {
   }
   for (size_t i = 0; i < std::min(kinds.size(), kMaxEventRows); ++i)
     html += row(kinds[i].empty() ? "events" : kinds[i] == "checkpoint" ? "saved" : kinds[i], inside[kinds[i]]);
-  if (std::any_of(records.steps.begin(), records.steps.end(), [](const StepRecord& step) { return !step.applied; }))
-    html += row("skipped", "<b id=\"skips\"></b>");
-  return "<div class=\"timeline\" aria-hidden=\"true\">\n" + html + "</div>\n";
+  return strip(html + skips_row(records));
 }
 
 }  // namespace gannet::report

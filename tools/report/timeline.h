@@ -4,10 +4,11 @@
 
 #include <string>
 
-#include "report/series.h"
+#include "report/compare.h"
 
 namespace gannet::report {
 
 std::string timeline_html(const Records& records, const Buckets& places);
+std::string compared_timeline_html(const Comparison& comparison, const Buckets& places);
 
 }  // namespace gannet::report

@@ -50,7 +50,14 @@ function pointsOf(line, groups) {
   });
 }
 
-const smoothOf = (line, groups) => groups.map(({ to }) => line.smooth[to - 1]);
+// The last smoothed value in each group: of several runs, each has its own steps.
+const smoothOf = (line, groups) => groups.map(({ from, to }) => {
+  while (to > from + 1 && line.smooth[to - 1] === null) --to;
+  return line.smooth[to - 1];
+});
+
+const rowOf = (groups, place) => firstOf(groups.length, (row) => groups[row].to > place);
+const placeOf = (step) => Math.min(places - 1, firstOf(places, (place) => end[place] >= step));
 
 // The first index from which `holds` is always true.
 function firstOf(count, holds) {
@@ -67,7 +74,7 @@ function skippedIn({ from, to }) {
   const stop = firstOf(data.skipped.length, (i) => data.skipped[i][0] >= to);
   let count = 0;
   for (let i = at; i < stop; ++i) count += data.skipped[i][1];
-  return { count, reason: count > 0 ? data.reasons[data.skipped[at][2]] ?? "" : "" };
+  return { count, place: count > 0 ? data.skipped[at][0] : -1, reason: count > 0 ? data.reasons[data.skipped[at][2]] ?? "" : "" };
 }
 
 // ---- numbers and words, as in the tables -----------------------------------------------------------------------------
@@ -98,6 +105,7 @@ function stepsText({ from, to }) {
 }
 
 function whenText({ to }) {
+  if (!data.time) return "";  // compared runs have different clocks
   const seconds = data.time[to - 1], two = (number) => String(number).padStart(2, "0");
   const clock = `${Math.floor(seconds / 3600)}:${two(Math.floor(seconds / 60) % 60)}:${two(seconds % 60)}`;
   const runs = data.runs.filter(([place]) => place < to);

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "observe/metrics.h"
+#include "report/data.h"
 #include "report/names.h"
 #include "report/page_reader.h"
 
@@ -128,6 +129,14 @@ TEST_F(RunsCompared, OfManyStepsStaySmall) {
   const std::string page = Comparison({run("a", lines), run("b", lines), run("c", lines)}).html();
   EXPECT_LE(data_of(page)["begin"].size(), 20000u);
   EXPECT_LT(page.size(), 12u << 20);
+}
+
+TEST(PlacesOfSteps, AreFewerWhereEachHasManyLines) {
+  std::vector<StepRecord> steps(120000);
+  for (size_t i = 0; i < steps.size(); ++i) steps[i].step = static_cast<int64_t>(i);
+  EXPECT_EQ(places_of(steps, 20).ranges().size(), 120000u);
+  EXPECT_EQ(places_of(steps, 25).ranges().size(), 20000u);
+  EXPECT_EQ(places_of(steps, 100).ranges().size(), 10000u);
 }
 
 TEST_F(RunsCompared, AreRefusedWithASentence) {

@@ -11,9 +11,6 @@
 namespace gannet::report {
 namespace {
 
-constexpr size_t kMaxGroups = 7;   // groups with different learning rates: one colour each
-constexpr size_t kMaxCounts = 4;   // charts of the program's counts
-constexpr size_t kMaxValues = 16;  // charts of the program's own values
 constexpr int kValidationColour = 1;
 
 std::optional<double> in(const IndexedValues& named, size_t index) {

@@ -25,6 +25,9 @@ StepValue times(const StepValue& extract, double factor);
 StepValue value_of(size_t value);                                // an index into the values' names
 std::optional<size_t> validation_value(const Records& records);  // the index of the value that is the validation loss
 double half_life(const Records& records);                        // the half-life for smoothing the loss, in steps
+constexpr size_t kMaxGroups = 7;                                 // groups with different learning rates: one colour each
+constexpr size_t kMaxCounts = 4;                                 // charts of the program's counts
+constexpr size_t kMaxValues = 16;                                // charts of the program's own values
 constexpr int64_t kWorthSmoothing = 20;                          // the fewest values that are smoothed
 bool allows_log(const Series& series);                           // whether a logarithmic axis can show it
 

@@ -15,7 +15,6 @@ using ValueOf = std::function<StepValue(const Records&)>;  // of one run; a null
 using Names = std::vector<std::string> Records::*;
 
 constexpr double kMiB = 1024.0 * 1024;
-constexpr size_t kMaxCharts = 16;  // of the programs' own values
 
 // The names that some run has, in order of their first appearance.
 std::vector<std::string> all_names(const Comparison& comparison, Names names) {
@@ -176,7 +175,7 @@ class ComparedCharts {
     size_t drawn = 0, left_out = 0;
     for (size_t i = 0; i < names.size(); ++i) {
       if (is_validation(names[i])) continue;
-      if (drawn == kMaxCharts)
+      if (drawn == kMaxValues)
         ++left_out;
       else
         drawn += add({.id = "value-" + std::to_string(i), .title = names[i]}, named(names[i], &Records::value_names, value_of));

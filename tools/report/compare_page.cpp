@@ -40,8 +40,7 @@ std::vector<std::string> all_notes(const Comparison& comparison, const Charts& c
 
 std::string Comparison::html() const {
   size_t lines = 0;  // of all charts, about
-  for (const ComparedRun& run : runs_)
-    lines += 8 + run.records.count_names.size() + run.records.value_names.size() + run.records.memory_names.size();
+  for (const ComparedRun& run : runs_) lines += 3 + lines_of(run.records);
   const Buckets places = places_of(steps_.steps, lines);
   const Charts charts = compared_charts(*this, places);
 

@@ -15,6 +15,8 @@ using Json = nlohmann::basic_json<nlohmann::ordered_map, std::vector, std::strin
 
 constexpr size_t kExactNumbers = 2'500'000;  // up to this many numbers, each step has a place of its own
 constexpr size_t kPlaces = 20'000;           // the places of a longer run, whose lines have three numbers per place
+constexpr size_t kPlaceNumbers = 3'000'000;  // fewer places, if they would have more numbers than this
+constexpr size_t kFewestPlaces = 2'000;
 constexpr size_t kReasons = 500;
 constexpr size_t kShownReason = 200;
 
@@ -86,15 +88,19 @@ void add_skipped(const Records& records, const Buckets& places, Json& json) {
 
 }  // namespace
 
+size_t lines_of(const Records& records) {
+  return 6 + std::min(records.count_names.size(), kMaxCounts) + std::min(records.value_names.size(), kMaxValues) +
+         records.memory_names.size();
+}
+
 Buckets places_of(const Records& records) {
-  const size_t steps = records.steps.size(), groups = steps ? records.steps.back().lr.size() : 0;
-  const size_t lines = 6 + groups + records.phase_names.size() + records.count_names.size() + records.value_names.size() +
-                       records.memory_names.size();  // an estimate
-  return places_of(records.steps, lines);
+  const size_t groups = records.steps.empty() ? 0 : std::min(records.steps.back().lr.size(), kMaxGroups);
+  return places_of(records.steps, lines_of(records) + groups + records.phase_names.size());
 }
 
 Buckets places_of(const std::vector<StepRecord>& steps, size_t lines) {
-  if (steps.empty() || steps.size() * lines > kExactNumbers) return Buckets(steps, kPlaces);
+  if (steps.empty() || steps.size() * lines > kExactNumbers)
+    return Buckets(steps, std::clamp(kPlaceNumbers / (3 * lines), kFewestPlaces, kPlaces));
   return Buckets(steps, static_cast<size_t>(steps.back().step - steps.front().step + 1));
 }
 

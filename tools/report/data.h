@@ -23,6 +23,7 @@
 
 namespace gannet::report {
 
+size_t lines_of(const Records& records);  // of the charts, about, without phases and learning rates
 Buckets places_of(const Records& records);
 Buckets places_of(const std::vector<StepRecord>& steps, size_t lines);  // lines: how many values each step has, about
 std::string data_json(const Records& records, const Charts& charts, const Buckets& places, bool has_time = true);

@@ -107,6 +107,10 @@ void StepReporter::add_up(observe::Step& step) {
   for (const NamedCount& one : counts_) step.counts.emplace_back(one.name, one.number);
 }
 
+StepReporter::~StepReporter() {
+  if (monitor_ && !values_.empty()) monitor_->values({last_step_, last_samples_, std::move(values_)});
+}
+
 void StepReporter::step(observe::Step step, const StepBoundary& boundary, bool with_breakdown, bool flush) {
   const Timers::Times times = boundary.times - before_;
   step.seconds = boundary_ ? std::chrono::duration<double>(boundary.at - *boundary_).count() : 0;
@@ -124,6 +128,8 @@ void StepReporter::step(observe::Step step, const StepBoundary& boundary, bool w
                       {"step", parts.step}};
     }
     step.values = std::move(values_);
+    last_step_ = step.step;
+    last_samples_ = step.samples;
     step.memory_bytes = resident_bytes();
     monitor_->step(step);
     if (flush) monitor_->flush();

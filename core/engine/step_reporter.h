@@ -34,6 +34,10 @@ class StepReporter {
   StepReporter(HostGroup& ranks, const Timers& timers, std::unique_ptr<observe::Monitor> monitor, bool is_metered = true)
       : ranks_(ranks), timers_(timers), monitor_(std::move(monitor)), is_metered_(is_metered) {}
 
+  ~StepReporter();  // what was recorded after the last step goes to the monitors
+  StepReporter(const StepReporter&) = delete;
+  StepReporter& operator=(const StepReporter&) = delete;
+
   void begin_forward(bool trains);                       // the first training forward starts the clock of the first step
   void add_loss(const at::Tensor& loss, double weight);  // stays on its device; `weight`: 1 if a step's losses are averaged
   void end_micro_batch() { ++micro_batches_; }
@@ -90,6 +94,7 @@ class StepReporter {
   std::vector<NamedCount> counts_;  // the known ones first, in the order common to all ranks
   size_t known_ = 0;
   std::vector<std::pair<std::string, double>> values_;
+  int64_t last_step_ = 0, last_samples_ = 0;
   std::vector<double> sums_;  // the values to all-reduce
   Timers::Times before_;      // the timers at the previous boundary
   std::optional<Timers::Clock::time_point> boundary_;

@@ -14,13 +14,14 @@ class CsvFiles : public Writer {
  public:
   explicit CsvFiles(std::string folder) : output_({.who = "csv_monitor"}), folder_(std::move(folder)) {}
 
-  void step(const Step& step, double) override {
-    for (const auto& [tag, value] : scalars_of(step))
-      output_.add(file_of(tag), formatted("{},{}\r\n", step.samples, Value(value).to_json()));
-  }
+  void step(const Step& step, double) override { add(scalars_of(step), step.samples); }
+  void values(const LateValues& late, double) override { add(scalars_of(late), late.samples); }
   void flush() override { output_.flush(); }
 
  private:
+  void add(const std::vector<std::pair<std::string, double>>& scalars, int64_t samples) {
+    for (const auto& [tag, value] : scalars) output_.add(file_of(tag), formatted("{},{}\r\n", samples, Value(value).to_json()));
+  }
   // The values of "Train/Samples/lr" go to Train_Samples_lr.csv, under the header "step,lr".
   size_t file_of(const std::string& tag) {
     const auto [place, is_new] = files_.try_emplace(tag);

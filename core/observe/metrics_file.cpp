@@ -98,6 +98,10 @@ class MetricsFile : public Writer {
     add(line);
   }
 
+  void values(const LateValues& late, double time) override {
+    add(Dict{
+        {"kind", "values"}, {"step", late.step}, {"samples", late.samples}, {"time", time}, {"values", by_name(late.values)}});
+  }
   void event(const Event& event, double time) override {
     add(Dict{{"kind", "event"}, {"step", event.step}, {"time", time}, {"what", event.what}, {"text", event.text}});
   }

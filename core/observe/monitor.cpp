@@ -27,6 +27,11 @@ void Monitor::step(const Step& step) {
   flush_if_due();
 }
 
+void Monitor::values(const LateValues& late) {
+  for (auto& writer : writers_) writer->values(late, time());
+  has_news_ = true;
+}
+
 void Monitor::event(const Event& event) {
   for (auto& writer : writers_) writer->event(event, time());
   flush();  // events are rare, and of interest after a crash
@@ -38,12 +43,23 @@ void Monitor::flush() {
   has_news_ = false;
 }
 
-std::vector<std::pair<std::string, double>> scalars_of(const Step& step) {
-  const std::string prefix = "Train/Samples/";
+namespace {
+
+std::string tag_of(const std::string& name) {
+  return name.find('/') == std::string::npos ? formatted("Train/Samples/{}", name) : name;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, double>> scalars_of(const LateValues& late) {
   std::vector<std::pair<std::string, double>> scalars;
-  const auto add = [&](const std::string& name, double value) {
-    scalars.emplace_back(name.find('/') == std::string::npos ? prefix + name : name, value);
-  };
+  for (const auto& [name, value] : late.values) scalars.emplace_back(tag_of(name), value);
+  return scalars;
+}
+
+std::vector<std::pair<std::string, double>> scalars_of(const Step& step) {
+  std::vector<std::pair<std::string, double>> scalars;
+  const auto add = [&](const std::string& name, double value) { scalars.emplace_back(tag_of(name), value); };
   if (step.loss) add("train_loss", *step.loss);
   if (!step.next_lr.empty()) add("lr", step.next_lr[0]);
   if (step.has_loss_scale) add("loss_scale", step.next_loss_scale);

@@ -58,6 +58,12 @@ struct Step {
   std::vector<std::pair<std::string, int64_t>> memory;  // bytes of memory by purpose; empty: unknown
 };
 
+// What the program recorded after the last step, such as the loss of a last evaluation.
+struct LateValues {
+  int64_t step = 0, samples = 0;  // of the last step
+  std::vector<std::pair<std::string, double>> values;
+};
+
 struct Event {
   int64_t step = 0;
   std::string what, text;  // "checkpoint", "saved run1/global_step40, 1.2 GB in 0.8 s"
@@ -68,6 +74,7 @@ class Writer {
   virtual ~Writer() = default;
   virtual void run(const Run&) {}
   virtual void step(const Step& step, double time) = 0;  // time: seconds since the run began
+  virtual void values(const LateValues& late, double time) = 0;
   virtual void event(const Event&, double) {}
   virtual void flush() = 0;
 };
@@ -78,6 +85,7 @@ class Monitor {
   ~Monitor();
 
   void step(const Step& step);
+  void values(const LateValues& late);
   void event(const Event& event);
   void flush();
   // Flushes if the last flush was at least a second ago. Cheap enough to be part of every engine
@@ -101,6 +109,7 @@ bool is_wanted(const config::Settings& settings);
 // The scalars of a step that the monitors plot, such as ("Train/Samples/lr", 0.001). The tags are
 // DeepSpeed's and others of the same form; a name that contains a '/' is the tag itself.
 std::vector<std::pair<std::string, double>> scalars_of(const Step& step);
+std::vector<std::pair<std::string, double>> scalars_of(const LateValues& late);
 
 // A human-readable size: "1.2 GB".
 std::string bytes_text(uint64_t bytes);

@@ -105,13 +105,15 @@ class TensorboardEvents : public Writer {
     open();
   }
 
-  void step(const Step& step, double) override {
-    if (output_.failures() != failures_) open();
-    for (const auto& [tag, value] : scalars_of(step)) output_.add(file_, record(scalar_event(clean(tag), value, step.samples)));
-  }
+  void step(const Step& step, double) override { add(scalars_of(step), step.samples); }
+  void values(const LateValues& late, double) override { add(scalars_of(late), late.samples); }
   void flush() override { output_.flush(); }
 
  private:
+  void add(const std::vector<std::pair<std::string, double>>& scalars, int64_t samples) {
+    if (output_.failures() != failures_) open();
+    for (const auto& [tag, value] : scalars) output_.add(file_, record(scalar_event(clean(tag), value, samples)));
+  }
   // Opens a new file for each process, and after each failed write.
   void open() {
     static std::atomic<int> files{0};

@@ -58,6 +58,14 @@ TEST_F(ValidationLoss, IsKnownByTheNamesOfTheTrainerATrialAndOfUsualLoops) {
   }
 }
 
+TEST_F(ValidationLoss, AfterTheLastStepBelongsToIt) {
+  const std::string late = R"({"kind": "values", "step": 2, "samples": 16, "time": 9.5, "values": {"eval/loss": 1.5}})";
+  const Report one = report(kRun + step_with(1, "eval/loss", "4") + step_line(2, "3") + late + "\n");
+  const auto line = data_of(one.html())["charts"]["loss"]["lines"][1];
+  EXPECT_EQ(line["mean"].dump(), "[4.0,1.5]");
+  EXPECT_EQ(line["best"].dump(), "[1,1.5]");
+}
+
 TEST_F(ValidationLoss, HasAChartOfItsOwnWhereNoLossIsRecordedAndNoMarkerWhereNoneIsFinite) {
   const auto without =
       data_of(report(kRun + std::string("{\"kind\": \"step\", \"step\": 1, \"values\": {\"val_loss\": 4}}\n")).html());

@@ -194,6 +194,11 @@ ParsedLine parse_line(const std::string& text_of_line) {
   } else if (kind == "step") {
     line.kind = ParsedLine::Kind::kStep;
     read_step(json, line);
+  } else if (kind == "values") {
+    line.kind = ParsedLine::Kind::kValues;
+    line.step.step = integer(json, "step");
+    line.step.time = finite(json, "time");
+    line.values = named(json, "values");
   } else if (kind == "event") {
     line.kind = ParsedLine::Kind::kEvent;
     line.event.step = integer(json, "step");

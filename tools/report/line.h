@@ -19,7 +19,7 @@ class BadLine : public std::runtime_error {
 };
 
 struct ParsedLine {
-  enum class Kind { kRun, kStep, kEvent, kOther };
+  enum class Kind { kRun, kStep, kValues, kEvent, kOther };
   Kind kind = Kind::kOther;
   int64_t schema = 0;  // for a run record
   RunRecord run;

@@ -105,6 +105,9 @@ class RecordReader {
     } else if (line.kind == ParsedLine::Kind::kStep) {
       line.step.run = index;
       add_step(std::move(line), run);
+    } else if (line.kind == ParsedLine::Kind::kValues) {
+      run.seconds = std::max(run.seconds, line.step.time);
+      add_late_values(line);
     }
   }
 
@@ -124,6 +127,15 @@ class RecordReader {
     step.counts = numbered(line.counts, records_.count_names);
     step.values = numbered(line.values, records_.value_names);
     records_.steps.push_back(std::move(step));
+  }
+
+  // Recorded after the last step, to which they are added.
+  void add_late_values(const ParsedLine& line) {
+    if (records_.steps.empty() || records_.steps.back().step != line.step.step) return;
+    IndexedValues& values = records_.steps.back().values;
+    for (const auto& [index, value] : numbered(line.values, records_.value_names))
+      if (std::none_of(values.begin(), values.end(), [&, at = index](const auto& one) { return one.first == at; }))
+        values.emplace_back(index, value);
   }
 
   static IndexedValues numbered(const std::vector<std::pair<std::string, double>>& named, std::vector<std::string>& names) {

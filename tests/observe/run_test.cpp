@@ -109,19 +109,19 @@ TEST_F(Runs, AResumedRunAppendsAndGoesOnCounting) {
 
 TEST_F(Runs, WhatIsRecordedAfterTheLastStepIsALineAtTheEnd) {
   Dict config = with_metrics(config_with({}));
-  config["csv_monitor"] = Dict{{"enabled", true}, {"output_path", folder_.string()}, {"job_name", "csv"}};
+  config["csv_monitor"] = Dict{{"enabled", true}, {"output_path", folder().string()}, {"job_name", "csv"}};
   auto engine = initialize(make_net(), {.config = config}).engine;
   engine->record("eval/loss", 3);
   train(*engine, 2);
   engine->record("eval/loss", 1.5);
   engine.reset();
-  EXPECT_EQ(lines_of(at("metrics.jsonl"), "step").at(0)["values"], (Json{{"eval/loss", 3.0}}));
+  EXPECT_EQ(lines_of(at("metrics.jsonl"), "step").at(0)["values"], (Json{{"eval/loss", 3.0}, {"accuracy", 0.5}}));
   const auto late = lines_of(at("metrics.jsonl"), "values");
   ASSERT_EQ(late.size(), 1u);
   EXPECT_EQ(late[0]["step"], 2);
   EXPECT_EQ(late[0]["values"], (Json{{"eval/loss", 1.5}}));
   const int64_t samples = late[0]["samples"];
-  EXPECT_THAT(content(at("csv/eval_loss.csv")), testing::EndsWith("\n" + std::to_string(samples) + ",1.5\r\n"));
+  EXPECT_THAT(read_file(at("csv/eval_loss.csv")), testing::EndsWith("\n" + std::to_string(samples) + ",1.5\r\n"));
 }
 
 TEST_F(Runs, ASkippedStepIsToldWithItsReason) {

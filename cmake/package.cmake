@@ -26,7 +26,7 @@ set(_same "(= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_SDK_PACKAGE_NAME gannet-sdk)
 set(CPACK_DEBIAN_SDK_PACKAGE_DEPENDS "${_cxx}")
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME gannet)
-set(CPACK_DEBIAN_RUNTIME_PACKAGE_DEPENDS "${_cxx}, libgomp1, libhwy1, libyaml-0-2, zlib1g, gannet-sdk ${_same}")
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_DEPENDS "${_cxx}, libaio1, libgomp1, libhwy1, libyaml-0-2, zlib1g, gannet-sdk ${_same}")
 set(CPACK_DEBIAN_DEVEL_PACKAGE_NAME gannet-dev)
 set(CPACK_DEBIAN_DEVEL_PACKAGE_DEPENDS "gannet ${_same}")
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Tries the Debian packages on a clean root, as root: packages_root.sh ROOT LIBTORCH BUILD
 #
-#   debootstrap --variant=minbase --include=libgomp1,libhwy1,libyaml-0-2,zlib1g,g++,cmake,make bookworm ROOT
+#   debootstrap --variant=minbase --include=libaio1,libgomp1,libhwy1,libyaml-0-2,zlib1g,g++,cmake,make bookworm ROOT
 #   (cd BUILD && cpack)
 #
 # Installs the SDK alone, then all three; runs `gannet doctor`; builds docs/start.md's three files against /usr and LIBTORCH,

@@ -3,7 +3,7 @@
 #   LibTorch::cpu    libtorch_cpu and libc10, with the include folders and the fingerprint's definitions
 #   LibTorch::cuda   adds libtorch_cuda and libc10_cuda (only where they are; link it from plugins alone)
 #
-# Looks at LIBTORCH_ROOT (variable or environment), Torch_DIR, CMAKE_PREFIX_PATH, then where scripts/setup.sh puts it.
+# Looks at LIBTORCH_ROOT (variable or environment), Torch_DIR, CMAKE_PREFIX_PATH, then where scripts/setup.sh puts it, then /opt/libtorch.
 # Sets LibTorch_VERSION, LibTorch_CUDA_VERSION ("none" for a CPU build), LibTorch_ROOT, LibTorch_FINGERPRINT,
 # LibTorch_VENDOR ("cuda=13.0").
 
@@ -26,7 +26,8 @@ if(NOT _libtorch_hints)
   if(DEFINED ENV{GANNET_CACHE})
     list(APPEND _libtorch_hints $ENV{GANNET_CACHE}/libtorch/torch)
   endif()
-  list(APPEND _libtorch_hints $ENV{XDG_CACHE_HOME}/gannet/libtorch/torch $ENV{HOME}/.cache/gannet/libtorch/torch)
+  list(APPEND _libtorch_hints $ENV{XDG_CACHE_HOME}/gannet/libtorch/torch $ENV{HOME}/.cache/gannet/libtorch/torch
+    /opt/libtorch)  # where Gannet's Debian packages look for it
 endif()
 # Another LibTorch than at the last configuration of this build folder: the cached answer is of the former.
 if(LibTorch_ROOT AND (LIBTORCH_ROOT OR DEFINED ENV{LIBTORCH_ROOT}))

@@ -32,7 +32,8 @@ def cases():
         yield {"stage": stage, "ranks": ranks, "dtype": dtype}
     for stage, ranks in itertools.product((1, 2), (1, 2)):  # the loss scale
         yield {"stage": stage, "ranks": ranks, "dtype": "fp16"}
-    for dtype, ranks in itertools.product(("fp32", "bf16", "fp16"), (1, 2)):
+    # Without fp16: there DeepSpeed's stage 0 divides gradients by the loss scale twice, and its moments are that much smaller.
+    for dtype, ranks in itertools.product(("fp32", "bf16"), (1, 2)):
         yield {"stage": 0, "ranks": ranks, "dtype": dtype}
 
 

@@ -3,7 +3,7 @@
     GANNET=build/bin/gannet python tests/exported/against_pytorch.py [gpt2|resnet18] [fp32|bf16]
 
 It needs PyTorch, transformers and the package gannet_export (PYTHONPATH=python); CI does without it. An update has two
-micro-batches of two samples: two accumulated on one rank, one on each of two ranks. Dropout is 0: ranks draw other numbers than one loop.
+micro-batches of four samples: two accumulated on one rank, one on each of two ranks. Dropout is 0: ranks draw other numbers than one loop.
 
 A row has, against PyTorch's loop of the same micro-batches: the largest difference of a loss, and of a tensor (parameters as fp32
 masters, buffers) relative to its norm; and whether losses and all tensors have the bits of stage 0. `control` is Python against
@@ -27,7 +27,7 @@ from gannet_export.trace import in_dtype
 from make_archives import Classifier, transformers
 
 GANNET = os.environ["GANNET"]
-UPDATES, MICRO, ROWS, WARM_UP, LR, CLIP = 20, 2, 2, 5, 1e-3, 1.0
+UPDATES, MICRO, ROWS, WARM_UP, LR, CLIP = 20, 2, 4, 5, 3e-4, 0.5  # gradients are larger, so that they are clipped
 ADAMW = {"lr": LR, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01}
 SAMPLES = UPDATES * MICRO * ROWS
 
@@ -103,7 +103,8 @@ def loop(make, data, dtype, parts=MICRO, ranks=1):
                     working.get_buffer(name).copy_(one)
         for name, one in masters.items():
             one.grad = sums[name]
-        torch.nn.utils.clip_grad_norm_(masters.values(), CLIP)
+        if torch.nn.utils.clip_grad_norm_(masters.values(), CLIP) < CLIP:
+            sys.exit(f"update {update}: the gradient is smaller than {CLIP}, and is to be clipped")
         optimizer.step()
         schedule.step()
         if working is not model:
@@ -119,8 +120,7 @@ def configs(folder, dtype):
     """By name: the config's zero_optimization."""
     cpu, nvme = {"device": "cpu"}, {"device": "nvme", "nvme_path": str(folder / "nvme")}
     zero = {f"stage {stage}": {"stage": stage} for stage in range(4)}
-    for stage in (1, 2, 3):
-        zero[f"stage {stage}, optimizer on cpu"] = {"stage": stage, "offload_optimizer": cpu}
+    zero["stage 2, optimizer on cpu"] = {"stage": 2, "offload_optimizer": cpu}
     zero["stage 3, all on cpu"] = {"stage": 3, "offload_optimizer": cpu, "offload_param": cpu}
     zero["stage 2, optimizer on nvme"] = {"stage": 2, "offload_optimizer": nvme}
     zero["stage 3, all on nvme"] = {"stage": 3, "offload_optimizer": nvme, "offload_param": nvme}
@@ -128,7 +128,7 @@ def configs(folder, dtype):
         if one["stage"] == 3:
             one |= {"stage3_param_persistence_threshold": 0, "stage3_gather_16bit_weights_on_model_save": True}
     half = {"bf16": {"enabled": True}, "data_types": {"buffer_dtype": "bf16"}} if dtype == "bf16" else {}
-    return {name: {"optimizer": {"type": "AdamW", "params": ADAMW}, "zero_optimization": one, **half} for name, one in zero.items()}
+    return {name: {"optimizer": {"type": "AdamW", "params": ADAMW}, "zero_optimization": one, "gradient_clipping": CLIP, **half} for name, one in zero.items()}
 
 
 def gannet(folder, config, ranks):

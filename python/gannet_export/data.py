@@ -172,7 +172,7 @@ def convert_columns(source, out, columns=(), split=None, say=print):
         shutil.rmtree(new, ignore_errors=True)
         raise
     for name, file in files.items():
-        say(f"{out}/{name}.npy: {file.dtype}[{', '.join(map(str, (file.samples, *file.shape)))}]")
+        say(f"{os.path.join(out, name)}.npy: {file.dtype}[{', '.join(map(str, (file.samples, *file.shape)))}]")
 
 
 def convert_tokens(source, out, column, split=None, say=print):

@@ -109,6 +109,18 @@ class Train(Case):
         text = self.gannet("train", *self.options("items_out", "--max_steps", "4", "--items", "labels", data="arrays"), code=0)
         self.assertIn("4 updates", text)
 
+    def test_float_inputs_get_the_dtype_of_the_graph(self):
+        images = self.folder / "images"
+        images.mkdir()
+        draw = random.Random(2)
+        npy(images / "image.npy", "<f4", (16, 3, 6, 6), [draw.random() for _ in range(16 * 3 * 6 * 6)], "f")
+        npy(images / "label.npy", "<i8", (16,), [i % 5 for i in range(16)], "q")
+        self.write("bf16.json", json.dumps({"bf16": {"enabled": True}, "data_types": {"buffer_dtype": "bf16"}, "zero_optimization": {"stage": 3,
+                                            "stage3_gather_16bit_weights_on_model_save": True}}))
+        text = self.gannet("train", *self.options("out", "--max_steps", "4", "--eval_data", "images", "--do_eval", "--deepspeed", "bf16.json",
+                                                  "--bf16", "true", data="images", model=str(MODEL.parent / "residual")), code=0)
+        self.assertRegex(text, r"4 updates, training loss \d\.\d+, evaluation loss \d")
+
     def unequal(self):
         """Labels shorter than the inputs: a relation of the graph that does not hold."""
         folder = self.folder / "unequal"

@@ -3,7 +3,7 @@
     GANNET=build/bin/gannet python tests/exported/against_pytorch.py [gpt2|resnet18] [fp32|bf16]
 
 It needs PyTorch, transformers and the package gannet_export (PYTHONPATH=python); CI does without it. An update has two
-micro-batches of two samples: two accumulated on one rank, one on each of two ranks. Dropout is 0: ranks draw other numbers than one loop.
+micro-batches of four samples: two accumulated on one rank, one on each of two ranks. Dropout is 0: ranks draw other numbers than one loop.
 
 A row has, against PyTorch's loop of the same micro-batches: the largest difference of a loss, and of a tensor (parameters as fp32
 masters, buffers) relative to its norm; and whether losses and all tensors have the bits of stage 0. `control` is Python against
@@ -27,8 +27,11 @@ from gannet_export.trace import in_dtype
 from make_archives import Classifier, transformers
 
 GANNET = os.environ["GANNET"]
-UPDATES, MICRO, ROWS, WARM_UP, LR, CLIP = 20, 2, 2, 5, 1e-3, 1.0
-ADAMW = {"lr": LR, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01}
+UPDATES, MICRO, ROWS, WARM_UP, CLIP = 20, 2, 4, 5, 0.5  # gradients are larger, so that they are clipped
+# ResNet's is small: a rounding that moves one value past a ReLU's or a maximum's kink moves gradients by percents, and at 3e-4
+# PyTorch in fp32 is 6e-3 from PyTorch in fp64.
+LEARNING_RATES = {"gpt2": 3e-4, "resnet18": 1e-5}
+ADAMW = {"lr": 0.0, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01}
 SAMPLES = UPDATES * MICRO * ROWS
 
 
@@ -80,7 +83,7 @@ def loop(make, data, dtype, parts=MICRO, ranks=1):
         model.double()
     working = in_dtype(model, "bf16").train() if dtype == "bf16" else model
     masters = dict(model.named_parameters())
-    optimizer = torch.optim.AdamW(masters.values(), lr=LR, betas=ADAMW["betas"], eps=ADAMW["eps"], weight_decay=ADAMW["weight_decay"])
+    optimizer = torch.optim.AdamW(masters.values(), lr=ADAMW["lr"], betas=ADAMW["betas"], eps=ADAMW["eps"], weight_decay=ADAMW["weight_decay"])
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, step / WARM_UP))
     rows, losses = MICRO * ROWS // parts, []
     for update in range(UPDATES):
@@ -103,7 +106,8 @@ def loop(make, data, dtype, parts=MICRO, ranks=1):
                     working.get_buffer(name).copy_(one)
         for name, one in masters.items():
             one.grad = sums[name]
-        torch.nn.utils.clip_grad_norm_(masters.values(), CLIP)
+        if torch.nn.utils.clip_grad_norm_(masters.values(), CLIP) < CLIP:
+            sys.exit(f"update {update}: the gradient is smaller than {CLIP}, and is to be clipped")
         optimizer.step()
         schedule.step()
         if working is not model:
@@ -119,8 +123,7 @@ def configs(folder, dtype):
     """By name: the config's zero_optimization."""
     cpu, nvme = {"device": "cpu"}, {"device": "nvme", "nvme_path": str(folder / "nvme")}
     zero = {f"stage {stage}": {"stage": stage} for stage in range(4)}
-    for stage in (1, 2, 3):
-        zero[f"stage {stage}, optimizer on cpu"] = {"stage": stage, "offload_optimizer": cpu}
+    zero["stage 2, optimizer on cpu"] = {"stage": 2, "offload_optimizer": cpu}
     zero["stage 3, all on cpu"] = {"stage": 3, "offload_optimizer": cpu, "offload_param": cpu}
     zero["stage 2, optimizer on nvme"] = {"stage": 2, "offload_optimizer": nvme}
     zero["stage 3, all on nvme"] = {"stage": 3, "offload_optimizer": nvme, "offload_param": nvme}
@@ -128,7 +131,7 @@ def configs(folder, dtype):
         if one["stage"] == 3:
             one |= {"stage3_param_persistence_threshold": 0, "stage3_gather_16bit_weights_on_model_save": True}
     half = {"bf16": {"enabled": True}, "data_types": {"buffer_dtype": "bf16"}} if dtype == "bf16" else {}
-    return {name: {"optimizer": {"type": "AdamW", "params": ADAMW}, "zero_optimization": one, **half} for name, one in zero.items()}
+    return {name: {"optimizer": {"type": "AdamW", "params": ADAMW}, "zero_optimization": one, "gradient_clipping": CLIP, **half} for name, one in zero.items()}
 
 
 def gannet(folder, config, ranks):
@@ -139,7 +142,7 @@ def gannet(folder, config, ranks):
     command = [*start, GANNET, "train", "--model", f"{folder}/model", "--data", f"{folder}/data", "--deepspeed", f"{folder}/ds_config.json",
                "--output_dir", f"{out}/run", "--max_steps", str(UPDATES), "--per_device_train_batch_size", str(ROWS),
                "--gradient_accumulation_steps", str(MICRO // ranks), "--train_sampling_strategy", "sequential", "--lr_scheduler_type",
-               "constant_with_warmup", "--warmup_steps", str(WARM_UP), "--learning_rate", str(LR), "--weight_decay", str(ADAMW["weight_decay"]),
+               "constant_with_warmup", "--warmup_steps", str(WARM_UP), "--learning_rate", str(ADAMW["lr"]), "--weight_decay", str(ADAMW["weight_decay"]),
                "--max_grad_norm", str(CLIP), "--logging_steps", "1", "--save_strategy", "steps", "--save_steps", str(UPDATES)]
     if config.get("bf16"):
         command += ["--bf16", "true"]
@@ -170,6 +173,7 @@ def text_of(found):
 
 def compare(name, dtype, folder):
     make = {"gpt2": gpt2, "resnet18": resnet18}[name]
+    ADAMW["lr"] = LEARNING_RATES[name]
     torch.manual_seed(1)
     first = make()
     data = data_of(name)

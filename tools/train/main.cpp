@@ -68,7 +68,6 @@ int run(int argc, char** argv) {
   parts.train_dataset = open_data(model->config(), options.data, options.seq_len);
   if (!options.eval_data.empty()) parts.eval_dataset = open_data(model->config(), options.eval_data, options.seq_len);
   parts.data_collator = Collate<NamedBatch>(stack_named);
-  parts.compute_loss = [](Engine<ExportedModule>& engine, NamedBatch& batch) -> BatchLoss { return engine.forward(batch); };
   if (!options.items.empty()) parts.count_items = [&](const NamedBatch& batch) { return items_of(batch, options.items); };
   parts.checkpoint_files = [&](const std::string& folder) { copy_graphs(options.model, folder); };
 

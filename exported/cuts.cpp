@@ -18,8 +18,8 @@ std::vector<size_t> ends_of_parts(const std::string& path) {
 std::string block_of(const std::string& path) {
   size_t begin = 0;
   for (const size_t end : ends_of_parts(path)) {
-    if (end > begin && std::all_of(path.begin() + static_cast<std::ptrdiff_t>(begin), path.begin() + static_cast<std::ptrdiff_t>(end),
-                                   [](char c) { return c >= '0' && c <= '9'; }))
+    if (end > begin && std::all_of(path.begin() + static_cast<std::ptrdiff_t>(begin),
+                                   path.begin() + static_cast<std::ptrdiff_t>(end), [](char c) { return c >= '0' && c <= '9'; }))
       return path.substr(0, end);
     begin = end + 1;
   }

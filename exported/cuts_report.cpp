@@ -136,8 +136,8 @@ namespace {
 
 using namespace exported;  // NOLINT(google-build-using-namespace): this file prints what exported finds
 
-ExportedCut cut_after(const Program& program, const Layout& layout, size_t chosen, size_t layer, const std::vector<Sized>& batches,
-                      const std::vector<std::vector<Wire>>& wires) {
+ExportedCut cut_after(const Program& program, const Layout& layout, size_t chosen, size_t layer,
+                      const std::vector<Sized>& batches, const std::vector<std::vector<Wire>>& wires) {
   const Segments& segments = layout.programs()[chosen];
   const bool is_last = layer + 1 == segments.layers.size();
   const Segment& next = is_last ? segments.loss : segments.layers[layer + 1];
@@ -201,7 +201,8 @@ ExportedCuts exported_cuts(const std::string& folder, std::optional<size_t> segm
   const Layout layout(*model, /*for_pipeline=*/false);
   model->train(program.file().mode == "train");
   NamedBatch example;
-  for (auto& [name, tensor] : load_safetensors(path)) example[name] = is_half && tensor.is_floating_point() ? tensor.to(at::kBFloat16) : tensor;
+  for (auto& [name, tensor] : load_safetensors(path))
+    example[name] = is_half && tensor.is_floating_point() ? tensor.to(at::kBFloat16) : tensor;
   require_batch(program.file(), example, at::kCPU);
   const std::vector<Sized> batches = other_sizes(program.file(), example);
   const auto wires = wires_of(layout, batches);

@@ -14,8 +14,9 @@ ValueKind kind_of_result(const Step& step, size_t index, const std::vector<Value
   if (step.kind == Step::Kind::kPython) return ValueKind::kNumber;
   if (step.kind == Step::Kind::kGetItem) {
     // Of a list of tensors or of sizes: an operator says which by its schema, and sizes alone are Python's.
-    return step.operands[0].kind == Operand::Kind::kValue && kinds[step.operands[0].slot] == ValueKind::kList ? ValueKind::kTensor
-                                                                                                          : ValueKind::kNumber;
+    return step.operands[0].kind == Operand::Kind::kValue && kinds[step.operands[0].slot] == ValueKind::kList
+               ? ValueKind::kTensor
+               : ValueKind::kNumber;
   }
   if (step.kind != Step::Kind::kOperator) return ValueKind::kTensor;
   const c10::Type& type = *step.op->schema().returns()[index].type();
@@ -119,8 +120,7 @@ void Analysis::join_groups() {
 bool Analysis::fix_step(size_t s) {
   const StepFacts& facts = facts_[s];
   bool is_fixed = flow_.is_fixed[s] || facts.is_random || facts.has_effect;
-  for (const size_t slot : facts.reads)
-    is_fixed |= flow_.is_fixed_slot[slot] || (is_fixed_group_[flow_.group_of[slot]]);
+  for (const size_t slot : facts.reads) is_fixed |= flow_.is_fixed_slot[slot] || (is_fixed_group_[flow_.group_of[slot]]);
   const Step& step = routine_.steps[s];
   for (size_t i = 0; i < step.results; ++i) is_fixed |= is_fixed_group_[flow_.group_of[step.first_result + i]];
   if (!is_fixed) return false;

@@ -29,16 +29,16 @@ struct Flow {
   std::vector<size_t> with_free_steps(const std::vector<size_t>& wanted, const std::vector<size_t>& results) const;
 
   size_t inputs = 0, steps = 0;
-  std::vector<bool> is_fixed;              // by step
-  std::vector<bool> is_fixed_slot;         // by slot; parameters and buffers are fixed, inputs and constants are not
-  std::vector<Kind> kinds;                 // by slot
-  std::vector<size_t> made_by;             // by slot; kNone: a placeholder
-  std::vector<size_t> last_fixed_use;      // by slot, of fixed steps; `steps` where the graph's output is the slot
-  std::vector<std::vector<size_t>> reads;  // by step: slots, each once
-  std::vector<size_t> group_of;            // by slot
+  std::vector<bool> is_fixed;               // by step
+  std::vector<bool> is_fixed_slot;          // by slot; parameters and buffers are fixed, inputs and constants are not
+  std::vector<Kind> kinds;                  // by slot
+  std::vector<size_t> made_by;              // by slot; kNone: a placeholder
+  std::vector<size_t> last_fixed_use;       // by slot, of fixed steps; `steps` where the graph's output is the slot
+  std::vector<std::vector<size_t>> reads;   // by step: slots, each once
+  std::vector<size_t> group_of;             // by slot
   std::vector<std::vector<size_t>> writes;  // by group: the steps that write into it, in order
-  std::vector<bool> may_cut;               // by step: before it, [0, steps]
-  std::vector<size_t> crossings;           // by step: the number of values that cross before it
+  std::vector<bool> may_cut;                // by step: before it, [0, steps]
+  std::vector<size_t> crossings;            // by step: the number of values that cross before it
 };
 
 }  // namespace gannet::exported

@@ -180,9 +180,10 @@ std::vector<Layer> ExportedModule::layers() const { return layout().layers(); }
 std::vector<Layer> ExportedModule::pipeline_layers() const {
   for (const auto& [name, owner] : owners_)
     if (!owner)
-      throw Error(ErrorCode::kUnsupported,
-                  config_.folder + ": '" + name + "' is a parameter or buffer of the model itself, and a pipeline divides modules",
-                  "register it in a submodule of the Python model, and export it again");
+      throw Error(
+          ErrorCode::kUnsupported,
+          config_.folder + ": '" + name + "' is a parameter or buffer of the model itself, and a pipeline divides modules",
+          "register it in a submodule of the Python model, and export it again");
   const auto& layers = pipeline_layout().layers();
   if (layers.size() == 1)
     throw Error(ErrorCode::kUnsupported,
@@ -191,7 +192,9 @@ std::vector<Layer> ExportedModule::pipeline_layers() const {
   return layers;
 }
 
-at::Tensor ExportedModule::pipeline_loss(const Wire& outputs_and_labels) const { return pipeline_layout().loss(outputs_and_labels); }
+at::Tensor ExportedModule::pipeline_loss(const Wire& outputs_and_labels) const {
+  return pipeline_layout().loss(outputs_and_labels);
+}
 
 pipe::MicroBatch ExportedModule::micro_batch(const NamedBatch& batch) const {
   const exported::Layout& parts = pipeline_layout();

@@ -96,7 +96,8 @@ class RoutineMaker {
 };
 
 // `travel`: the inputs that the next part is given.
-Segment made(const Program& program, const Flow& flow, const Part& part, Segment segment, const std::vector<std::string>& travel) {
+Segment made(const Program& program, const Flow& flow, const Part& part, Segment segment,
+             const std::vector<std::string>& travel) {
   const auto& placeholders = program.file().placeholders;
   RoutineMaker maker(program.routines().back());
   for (const size_t slot : segment.values) {
@@ -183,10 +184,11 @@ Wire run_segment(const Program& program, const Segment& segment, const Wire& wir
                  c10::Device device) {
   const size_t wanted = segment.values.size() + segment.inputs.size();
   if (wire.size() != wanted)
-    throw Error(ErrorCode::kArgument,
-                "layer '" + segment.name + "' of the graph " + program.name() + " takes " + std::to_string(wanted) +
-                    " tensors, and was given " + std::to_string(wire.size()),
-                "give a layer what the layer before it returned; the first one takes the inputs of ExportedModule::micro_batch()");
+    throw Error(
+        ErrorCode::kArgument,
+        "layer '" + segment.name + "' of the graph " + program.name() + " takes " + std::to_string(wanted) +
+            " tensors, and was given " + std::to_string(wire.size()),
+        "give a layer what the layer before it returned; the first one takes the inputs of ExportedModule::micro_batch()");
   std::vector<c10::IValue> values;
   for (size_t i = 0; i < wire.size(); ++i)
     values.push_back(from_wire(wire[i], i < segment.is_number.size() && segment.is_number[i]));

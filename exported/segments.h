@@ -17,13 +17,13 @@ namespace gannet::exported {
 // later layer needs; it returns the same for the next part.
 struct Segment {
   std::string name;
-  size_t first = 0, last = 0;         // its fixed steps are in [first, last)
-  std::vector<size_t> values;         // slots of the outermost routine, which cross into it
-  std::vector<std::string> inputs;    // of the batch
-  std::vector<size_t> given;          // placeholders: parameters, buffers and constants
-  std::vector<bool> is_number;        // by value: on the wire a number is a tensor without dimensions
-  Routine routine;                    // its inputs are `values`, `inputs` and `given`
-  std::vector<std::string> tensors;   // parameters and buffers that it uses
+  size_t first = 0, last = 0;        // its fixed steps are in [first, last)
+  std::vector<size_t> values;        // slots of the outermost routine, which cross into it
+  std::vector<std::string> inputs;   // of the batch
+  std::vector<size_t> given;         // placeholders: parameters, buffers and constants
+  std::vector<bool> is_number;       // by value: on the wire a number is a tensor without dimensions
+  Routine routine;                   // its inputs are `values`, `inputs` and `given`
+  std::vector<std::string> tensors;  // parameters and buffers that it uses
 };
 
 struct Segments {

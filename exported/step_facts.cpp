@@ -13,20 +13,67 @@ using Names = std::unordered_set<std::string_view>;
 
 // Operators that draw random numbers. LibTorch tags most of them; composite ones may lack the tag.
 const Names& random_names() {
-  static const Names& names = *new Names{  // never destroyed
-      "dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "native_dropout", "rrelu", "rrelu_with_noise",
-      "scaled_dot_product_attention", "gru", "lstm", "rnn_relu", "rnn_tanh", "rand", "rand_like", "randint", "randint_like",
-      "randn", "randn_like", "random", "randperm", "bernoulli", "binomial", "cauchy", "exponential", "geometric",
-      "log_normal", "multinomial", "normal", "poisson", "uniform", "fractional_max_pool2d", "fractional_max_pool3d"};
+  static const Names& names = *new Names{// never destroyed
+                                         "dropout",
+                                         "alpha_dropout",
+                                         "feature_dropout",
+                                         "feature_alpha_dropout",
+                                         "native_dropout",
+                                         "rrelu",
+                                         "rrelu_with_noise",
+                                         "scaled_dot_product_attention",
+                                         "gru",
+                                         "lstm",
+                                         "rnn_relu",
+                                         "rnn_tanh",
+                                         "rand",
+                                         "rand_like",
+                                         "randint",
+                                         "randint_like",
+                                         "randn",
+                                         "randn_like",
+                                         "random",
+                                         "randperm",
+                                         "bernoulli",
+                                         "binomial",
+                                         "cauchy",
+                                         "exponential",
+                                         "geometric",
+                                         "log_normal",
+                                         "multinomial",
+                                         "normal",
+                                         "poisson",
+                                         "uniform",
+                                         "fractional_max_pool2d",
+                                         "fractional_max_pool3d"};
   return names;
 }
 
 // Operators whose result may be the memory of their first tensor, although their schemas do not say so.
 const Names& sharing_names() {
-  static const Names& names = *new Names{  // never destroyed
-      "dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "native_dropout", "type_as", "lift_fresh",
-      "_unsafe_view", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "broadcast_tensors", "meshgrid", "atleast_1d",
-      "atleast_2d", "atleast_3d", "cartesian_prod", "combinations", "einsum", "sum_to_size", "pad", "rrelu"};
+  static const Names& names = *new Names{// never destroyed
+                                         "dropout",
+                                         "alpha_dropout",
+                                         "feature_dropout",
+                                         "feature_alpha_dropout",
+                                         "native_dropout",
+                                         "type_as",
+                                         "lift_fresh",
+                                         "_unsafe_view",
+                                         "unsafe_chunk",
+                                         "unsafe_split",
+                                         "unsafe_split_with_sizes",
+                                         "broadcast_tensors",
+                                         "meshgrid",
+                                         "atleast_1d",
+                                         "atleast_2d",
+                                         "atleast_3d",
+                                         "cartesian_prod",
+                                         "combinations",
+                                         "einsum",
+                                         "sum_to_size",
+                                         "pad",
+                                         "rrelu"};
   return names;
 }
 
@@ -68,8 +115,8 @@ void add_operator_facts(const Step& step, const std::vector<bool>& is_buffer, St
   const std::string_view name = base_name(*step.op);
   facts.is_random = step.op->hasTag(at::Tag::nondeterministic_seeded) || random_names().contains(name);
   const bool updates_buffers = name.find("batch_norm") != std::string_view::npos || name == "instance_norm";
-  const bool may_share = sharing_names().contains(name) ||
-                         (!updates_buffers && step.op->hasTag(at::Tag::maybe_aliasing_or_mutating));
+  const bool may_share =
+      sharing_names().contains(name) || (!updates_buffers && step.op->hasTag(at::Tag::maybe_aliasing_or_mutating));
   bool is_first_tensor = true;
   for (size_t i = 0; i < step.operands.size(); ++i) {
     const Operand& operand = step.operands[i];

@@ -12,9 +12,9 @@
 
 namespace {
 
-using gannet::ExportedModule;
 using archive::are_equal;
 using archive::below;
+using gannet::ExportedModule;
 using gannet::NamedBatch;
 using Tensors = std::map<std::string, at::Tensor>;
 

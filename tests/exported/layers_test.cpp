@@ -36,19 +36,18 @@ at::Tensor loss_in(const ExportedModule& model, const std::vector<Layer>& layers
   for (size_t part = 0; part < parts; ++part) {
     const std::vector<Layer> group(layers.begin() + static_cast<std::ptrdiff_t>(part * layers.size() / parts),
                                    layers.begin() + static_cast<std::ptrdiff_t>((part + 1) * layers.size() / parts));
-    wire = gannet::checkpointing::checkpoint(
-        [group](const Wire& in) { return gannet::detail::run_layers(group, in); }, wire);
+    wire = gannet::checkpointing::checkpoint([group](const Wire& in) { return gannet::detail::run_layers(group, in); }, wire);
   }
   if (regions == 0) wire = gannet::detail::run_layers(layers, wire);
   wire.insert(wire.end(), micro_batch.labels.begin(), micro_batch.labels.end());
   return model.pipeline_loss(wire);
 }
 
-void expect_layers_as_eager(const std::string& folder, const Tensors& expected, int index, const std::string& graph, size_t regions) {
+void expect_layers_as_eager(const std::string& folder, const Tensors& expected, int index, const std::string& graph,
+                            size_t regions) {
   SCOPED_TRACE(std::to_string(index) + "." + graph + ", " + std::to_string(regions) + " regions");
   const Tensors wanted = below(expected, std::to_string(index) + "." + graph + ".");
-  const auto model =
-      gannet::from_pretrained<ExportedModule>(folder, {.dtype = graph.ends_with("bf16") ? "bfloat16" : "float32"});
+  const auto model = gannet::from_pretrained<ExportedModule>(folder, {.dtype = graph.ends_with("bf16") ? "bfloat16" : "float32"});
   model->train(graph.starts_with("train"));
   torch::manual_seed(static_cast<uint64_t>(7 + index));
   const at::Tensor loss = loss_in(*model, model->layers(), NamedBatch(below(wanted, "batch.")), regions);
@@ -100,8 +99,7 @@ TEST(ExportedLayersNames, AreThoseOfTheModules) {
 }
 
 Dict adamw_with(const Dict& more) {
-  Dict config = {{"train_micro_batch_size_per_gpu", 2},
-                 {"optimizer", Dict{{"type", "AdamW"}, {"params", Dict{{"lr", 1e-2}}}}}};
+  Dict config = {{"train_micro_batch_size_per_gpu", 2}, {"optimizer", Dict{{"type", "AdamW"}, {"params", Dict{{"lr", 1e-2}}}}}};
   for (const auto& [key, value] : more.entries()) config[key] = value;
   return config;
 }

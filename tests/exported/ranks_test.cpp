@@ -99,7 +99,8 @@ struct Saved {
 };
 
 Saved trained_in_stages(const std::string& folder, const std::string& model, int pipe, int data, int zero, bool regions = false) {
-  const std::string file = std::to_string(pipe) + std::to_string(data) + std::to_string(zero) + (regions ? "r" : "") + ".safetensors";
+  const std::string file =
+      std::to_string(pipe) + std::to_string(data) + std::to_string(zero) + (regions ? "r" : "") + ".safetensors";
   const auto outcomes = run_ranks("pipelines", pipe * data,
                                   {.environment = {{"PIPE", std::to_string(pipe)},
                                                    {"ZERO", std::to_string(zero)},

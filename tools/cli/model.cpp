@@ -66,13 +66,14 @@ void print_cuts(const std::string& folder, const std::optional<size_t>& segments
   for (const ExportedCut& cut : found.cuts) {
     bool is_first = true;
     for (const ExportedCut::Value& value : cut.values) {
-      table.add({is_first ? cut.layer : "", is_first ? cut.node : "", value.name + (value.is_input ? " (input)" : ""), value.shape,
-                 value.dtype, std::to_string(value.bytes)});
+      table.add({is_first ? cut.layer : "", is_first ? cut.node : "", value.name + (value.is_input ? " (input)" : ""),
+                 value.shape, value.dtype, std::to_string(value.bytes)});
       is_first = false;
     }
   }
-  std::cout << table.to_string() << "\nBytes are those of the export's example. What depends on no parameter is computed again in "
-                                    "each part.\n";
+  std::cout << table.to_string()
+            << "\nBytes are those of the export's example. What depends on no parameter is computed again in "
+               "each part.\n";
 }
 
 }  // namespace
@@ -91,7 +92,8 @@ void add_model(CLI::App& app) {
   CLI::App* cuts = model->add_subcommand("cuts", "Print where the graph is cut into layers, and which values cross");
   cuts->add_option("folder", *folder, "a folder that gannet_export wrote")->required();
   auto segments = std::make_shared<size_t>(0);
-  cuts->add_option("--segments", *segments, "the cuts of this many groups of layers, as number_checkpoints makes them; default: all")
+  cuts->add_option("--segments", *segments,
+                   "the cuts of this many groups of layers, as number_checkpoints makes them; default: all")
       ->check(CLI::PositiveNumber);
   cuts->callback([folder, segments] { print_cuts(*folder, *segments > 0 ? std::optional(*segments) : std::nullopt); });
 }

@@ -126,7 +126,7 @@ class ExportedModule : public torch::nn::Module {
   std::map<std::string, std::shared_ptr<torch::nn::Module>> owners_;  // by tensor; null: the model itself
   mutable std::mutex mutex_;
   mutable std::shared_ptr<const exported::Layout> layout_, pipeline_layout_;  // made when it is first needed
-  at::Tensor leading_;                          // the first parameter of floating point: its dtype and device are the module's
+  at::Tensor leading_;  // the first parameter of floating point: its dtype and device are the module's
 };
 
 /// A comparison of a folder with what the exporter saw when it wrote it: the probe.
@@ -157,7 +157,7 @@ struct ExportedCut {
     std::string name;   ///< of the node, or of the input of the batch
     std::string shape;  ///< in the sizes of the batch: "[s0, s1, 16]"
     std::string dtype;
-    int64_t bytes = 0;  ///< of the export's example
+    int64_t bytes = 0;      ///< of the export's example
     bool is_input = false;  ///< an input of the batch, which a later layer needs
   };
   std::string layer;  ///< the layer that begins here; "loss": the end of the last one
@@ -166,9 +166,9 @@ struct ExportedCut {
 };
 
 struct ExportedCuts {
-  std::string graph;                ///< "train.fp32"
+  std::string graph;  ///< "train.fp32"
   std::string first_layer;
-  std::vector<ExportedCut> cuts;    ///< in the order of the graph; the last one is before the loss
+  std::vector<ExportedCut> cuts;  ///< in the order of the graph; the last one is before the loss
 };
 
 /// The cuts between the layers of ExportedModule::layers(), or between `segments` groups of them, as

@@ -355,7 +355,8 @@ class Trainer : public TrainerBase {
   std::optional<pipe::MicroBatch> sample_for(const Config& config) const {
     const Value method = config.get("pipeline.partition").value;
     if (!train_samples() || (method != Value("time") && method != Value("memory"))) return std::nullopt;
-    return detail::first_micro_batch<Model, Batch>(*model_, train_data(), parts_.data_collator, arguments().per_device_train_batch_size);
+    return detail::first_micro_batch<Model, Batch>(*model_, train_data(), parts_.data_collator,
+                                                   arguments().per_device_train_batch_size);
   }
   double items_of(const Batch& batch) const {
     if (parts_.count_items) return parts_.count_items(batch);

@@ -84,7 +84,8 @@ pipe::MicroBatch micro_batch_of(const Model& model, const Batch& batch, const st
 
 // A micro-batch of the data set's first samples, in order; null: there are none.
 template <class Model, class Batch>
-std::optional<pipe::MicroBatch> first_micro_batch(const Model& model, const Dataset<Batch>& data, const Collate<Batch>& collate, int64_t batch_size) {
+std::optional<pipe::MicroBatch> first_micro_batch(const Model& model, const Dataset<Batch>& data, const Collate<Batch>& collate,
+                                                  int64_t batch_size) {
   LoaderOptions options;
   options.batch_size = batch_size;
   options.shuffle = false;

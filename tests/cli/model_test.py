@@ -1,4 +1,4 @@
-"""gannet model info | check as a person runs them."""
+"""gannet model info | check | cuts as a person runs them."""
 import json
 import pathlib
 import shutil
@@ -43,6 +43,35 @@ class Model(Case):
         self.assertRegex(text, r"(?m)^eval\.fp32 .*differs$")
         self.assertNotRegex(text, r"(?m)^train\.fp32 .*differs$")
         self.assertIn("does not compute what its exporter saw\n  (", text)
+
+    def test_cuts_lists_layers_and_what_crosses(self):
+        text = self.gannet("model", "cuts", str(ARCHIVES / "gpt2"), code=0)
+        self.assertIn("5 parts of the graph train.fp32; the first is 'transformer.wte'", text)
+        for line in (r"transformer\.h\.0 +layer_norm +dropout +\[s0, s1, 16\] +float32 +1024",
+                     r"transformer\.h\.1 +layer_norm_2 +add_7 +\[s0, s1, 16\] +float32 +1024",
+                     r"lm_head +linear +slice_7 +\[s0, s1, 16\] +float32 +1024",
+                     r"loss +to_3 +linear +\[s0, s1, 40\] +float32 +2560"):
+            self.assertRegex(text, "(?m)^" + line)
+        self.assertNotIn("labels", text)
+
+    def test_the_decoder_of_t5_has_three_values_crossing(self):
+        text = self.gannet("model", "cuts", str(ARCHIVES / "t5"), code=0)
+        rows = text.split("\ndecoder.block.1 ", 1)[1].split("\ndecoder.final_layer_norm ", 1)[0].splitlines()
+        values = [row for row in rows if "(input)" not in row]
+        self.assertEqual(len(values), 3, rows)
+        self.assertRegex("\n".join(rows), r"\[s\d, s3, 16\] +float32")
+
+    def test_cuts_of_some_segments(self):
+        text = self.gannet("model", "cuts", str(ARCHIVES / "gpt2"), "--segments", "2", code=0)
+        self.assertIn("2 parts of the graph train.fp32", text)
+        self.assertRegex(text, r"(?m)^transformer\.ln_f +layer_norm_4 +add_11 ")
+        self.assertNotIn("transformer.h.1", text)
+        self.gannet("model", "cuts", str(ARCHIVES / "gpt2"), "--segments", "0", code=2)
+
+    def test_cuts_needs_the_batch_of_the_export(self):
+        folder = self.copied("gpt2")
+        (folder / "probe.safetensors").unlink()
+        self.assertRegex(self.gannet("model", "cuts", str(folder), code=2), r"there is no \S+/probe\.safetensors, so that there is no batch")
 
     def test_a_folder_of_another_kind_and_a_graph_that_acts_are_refused(self):
         self.assertIn("there is no ", self.gannet("model", "info", ".", code=2))

@@ -61,6 +61,28 @@ class Train(Case):
         losses = [float(text.split("training loss ")[1].split(";")[0].split(",")[0]) for text in (one, two)]
         self.assertAlmostEqual(losses[0], losses[1], delta=2e-5)
 
+    def test_two_stages_of_a_pipeline_train_as_one_rank(self):
+        """The config alone asks for stages; without dropout, whose numbers each stage draws by itself."""
+        shutil.copytree(MODEL.parent / "llama", self.folder / "model")
+        for name in ("train", "eval"):  # 60 words, which the tokens are below
+            graph = self.folder / "model" / f"graph.{name}.fp32.json"
+            graph.write_text(re.sub(r"\b0\.1\b", "0.0", graph.read_text()))
+        data = self.folder / "arrays"
+        data.mkdir()
+        for name in ("input_ids", "labels", "attention_mask"):
+            npy(data / f"{name}.npy", "<i8", (64, LENGTH), [1] * len(self.tokens) if name == "attention_mask" else self.tokens, "q")
+        config = {"optimizer": {"type": "AdamW", "params": {"lr": 1e-2}}, "gradient_clipping": 0.0, "zero_optimization": {"stage": 1}}
+        self.write("ds_config.json", json.dumps(config))
+        self.write("stages.json", json.dumps({**config, "pipeline": {"stages": 2}}))
+        more = ["--max_steps", "4", "--gradient_accumulation_steps", "4", "--eval_data", "arrays", "--do_eval"]
+        options = lambda out, config: [*self.options(out, *more, data="arrays", model="model"), "--deepspeed", config]
+        one = self.gannet("train", *options("one", "ds_config.json"), code=0)
+        two = self.gannet("run", "--num_procs", "2", GANNET, "train", *options("two", "stages.json"), code=0)
+        losses = [re.search(r"training loss (\S+), evaluation loss (\S+);", text).groups() for text in (one, two)]
+        self.assertEqual(losses[0], losses[1])
+        self.assertEqual(self.weights("two"), self.weights("one"))
+        self.assertRegex(two, r"stage 0: ranks 0; \d layers, 'model\.embed_tokens' to 'model\.layers\.\d'")
+
     def test_a_run_that_is_killed_continues_to_the_same_bits(self):
         options = ["--max_steps", "40", "--save_strategy", "steps", "--save_steps", "5"]
         self.gannet("train", *self.options("whole", *options), code=0)

@@ -73,6 +73,16 @@ Examples:
   gannet model check model/
 
 Exit code: 0, 2 when the folder is not one of gannet_export's or its numbers differ, 3 when a file of it is damaged.)"},
+    {"gannet model cuts",
+     R"(A line for each value that passes from one layer to the next; inputs of the batch that a later layer needs pass, too. The
+sizes are those of `gannet model info`. The cuts are those of activation_checkpointing and of pipelines; `loss` is the end of the
+last layer, from which on the graph uses no parameter.
+
+Examples:
+  gannet model cuts model/
+  gannet model cuts model/ --segments 4
+
+Exit code: 0, 2 when the folder is not one of gannet_export's or has no batch of the export, 3 when a file of it is damaged.)"},
     {"gannet pipeline show",
      R"(The actions are F, B (a whole backward), I and W (the backwards of inputs and of weights), each written as part, kind and
 micro-batch: 2F0. A CSV file may be one that PyTorch wrote.

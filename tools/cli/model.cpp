@@ -1,10 +1,11 @@
-// gannet model info | check: a folder that python/gannet_export wrote.
+// gannet model info | check | cuts: a folder that python/gannet_export wrote.
 #include <gannet/error.h>
 #include <gannet/exported.h>
 
 #include <iostream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -69,6 +70,24 @@ void check(const std::string& folder) {
                 "a file of the folder was changed, or an operator of this LibTorch differs: export the model again");
 }
 
+void print_cuts(const std::string& folder, const std::optional<size_t>& segments) {
+  const ExportedCuts found = exported_cuts(folder, segments);
+  std::cout << formatted("{}: {} parts of the graph {}; the first is '{}'\n\n", folder, found.cuts.size(), found.graph,
+                         found.first_layer);
+  Table table({"before", "node", "crosses", "shape", "dtype", "bytes"});
+  for (const ExportedCut& cut : found.cuts) {
+    bool is_first = true;
+    for (const ExportedCut::Value& value : cut.values) {
+      table.add({is_first ? cut.layer : "", is_first ? cut.node : "", value.name + (value.is_input ? " (input)" : ""),
+                 value.shape, value.dtype, std::to_string(value.bytes)});
+      is_first = false;
+    }
+  }
+  std::cout << table.to_string()
+            << "\nBytes are those of the export's example. What depends on no parameter is computed again in "
+               "each part.\n";
+}
+
 }  // namespace
 
 void add_model(CLI::App& app) {
@@ -82,6 +101,13 @@ void add_model(CLI::App& app) {
       model->add_subcommand("check", "Run the batch of the export, and compare loss and gradients with the exporter's");
   checked->add_option("folder", *folder, "a folder that gannet_export wrote")->required();
   checked->callback([folder] { check(*folder); });
+  CLI::App* cuts = model->add_subcommand("cuts", "Print where the graph is cut into layers, and which values cross");
+  cuts->add_option("folder", *folder, "a folder that gannet_export wrote")->required();
+  auto segments = std::make_shared<size_t>(0);
+  cuts->add_option("--segments", *segments,
+                   "the cuts of this many groups of layers, as number_checkpoints makes them; default: all")
+      ->check(CLI::PositiveNumber);
+  cuts->callback([folder, segments] { print_cuts(*folder, *segments > 0 ? std::optional(*segments) : std::nullopt); });
 }
 
 }  // namespace gannet::cli

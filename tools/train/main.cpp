@@ -57,16 +57,6 @@ int64_t length_for(const std::string& path, const Options& options) {
   return is_tokens(path) || !(is_tokens(options.data) || is_tokens(options.eval_data)) ? options.seq_len : 0;
 }
 
-// Files have float32, and the graph of bf16 takes bfloat16: inputs of floating point get the dtype of the parameters.
-void match_dtype(const torch::nn::Module& model, NamedBatch& batch) {
-  for (const at::Tensor& parameter : model.parameters()) {
-    if (!parameter.is_floating_point()) continue;
-    for (auto& [name, tensor] : batch)
-      if (tensor.is_floating_point()) tensor = tensor.to(parameter.scalar_type());
-    return;
-  }
-}
-
 double items_of(const NamedBatch& batch, const std::string& input) {
   const auto found = batch.find(input);
   if (found == batch.end())
@@ -89,10 +79,6 @@ int run(int argc, char** argv) {
   if (!options.eval_data.empty())
     parts.eval_dataset = open_data(model->config(), options.eval_data, length_for(options.eval_data, options));
   parts.data_collator = Collate<NamedBatch>(stack_named);
-  parts.compute_loss = [&model = *model](Engine<ExportedModule>& engine, NamedBatch& batch) -> BatchLoss {
-    match_dtype(model, batch);
-    return engine.forward(batch);
-  };
   if (!options.items.empty()) parts.count_items = [&](const NamedBatch& batch) { return items_of(batch, options.items); };
   parts.checkpoint_files = [&](const std::string& folder) { copy_graphs(options.model, folder); };
 

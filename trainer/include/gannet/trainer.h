@@ -56,6 +56,14 @@ class Trainer : public TrainerBase {
     if constexpr (detail::is_pipe_module<Model>()) {
       if (parts_.compute_loss) detail::fail_with_pipeline_loss();
       if (arguments_.label_smoothing_factor > 0) detail::fail_with_smoothing();
+    } else if constexpr (detail::ForwardsLoss<Model, Batch>) {
+      has_models_loss_ = !parts_.compute_loss;
+      if (has_models_loss_ && arguments_.label_smoothing_factor > 0) detail::fail_without_logits();
+      if (has_models_loss_)
+        parts_.compute_loss = [this](Engine<Model>& engine, Batch& batch) -> BatchLoss {
+          detail::cast_named(batch, input_dtype_);
+          return engine.forward(batch);
+        };
     } else if constexpr (!detail::HasDataAndTarget<Batch>) {
       if (!parts_.compute_loss) detail::fail_without_loss();
     } else if constexpr (!detail::HasLogits<Model, Batch> && !detail::ForwardsBoth<Model, Batch> &&
@@ -118,7 +126,7 @@ class Trainer : public TrainerBase {
       if (pipe_stages(config) == 1) {
         typed_engine_ = gannet::initialize<Batch>(model_, std::move(options)).engine;
       } else {
-        if (parts_.compute_loss) detail::fail_with_pipeline_loss();
+        if (parts_.compute_loss && !has_models_loss_) detail::fail_with_pipeline_loss();
         pipe::Options stages = detail::pipeline_options<Model, Batch>(model_, arguments().label_smoothing_factor);
         stages.sample = sample_for(config);
         pipe_module_ = std::make_shared<pipe::ModuleImpl>(model_, std::move(stages));
@@ -223,7 +231,7 @@ class Trainer : public TrainerBase {
       const Batch& batch = batches_.at(i);
       if constexpr (detail::HasDataAndTarget<Batch>)
         if (!batch.target.defined()) detail::fail_without_labels();
-      return detail::micro_batch_of<Model>(batch, input_dtype_, weights[i] > 0, weights[i]);
+      return detail::micro_batch_of<Model>(*model_, batch, input_dtype_, weights[i] > 0, weights[i]);
     });
     result = pipeline_engine_->last_step();
     return loss;
@@ -318,7 +326,7 @@ class Trainer : public TrainerBase {
     if (labelled != 0 && labelled != most) detail::fail_with_some_labels();
     const auto source = [&]() -> std::optional<pipe::MicroBatch> {
       const size_t i = next++;
-      pipe::MicroBatch made = detail::micro_batch_of<Model>(*batches[i], input_dtype_, items[i] > 0, items[i]);
+      pipe::MicroBatch made = detail::micro_batch_of<Model>(*model_, *batches[i], input_dtype_, items[i] > 0, items[i]);
       if (!detail::HasDataAndTarget<Batch>) labels.push_back(made.labels.empty() ? at::Tensor() : made.labels[0]);
       return made;
     };
@@ -350,7 +358,8 @@ class Trainer : public TrainerBase {
   std::optional<pipe::MicroBatch> sample_for(const Config& config) const {
     const Value method = config.get("pipeline.partition").value;
     if (!train_samples() || (method != Value("time") && method != Value("memory"))) return std::nullopt;
-    return detail::first_micro_batch<Model, Batch>(train_data(), parts_.data_collator, arguments().per_device_train_batch_size);
+    return detail::first_micro_batch<Model, Batch>(*model_, train_data(), parts_.data_collator,
+                                                   arguments().per_device_train_batch_size);
   }
   double items_of(const Batch& batch) const {
     if (parts_.count_items) return parts_.count_items(batch);
@@ -386,6 +395,7 @@ class Trainer : public TrainerBase {
   std::shared_ptr<Model> model_;
   TrainerParts<Model, Batch> parts_;
   std::shared_ptr<Engine<Model>> typed_engine_;      // null: the model trains as a pipeline
+  bool has_models_loss_ = false;                     // compute_loss is the forward of the model itself
   std::shared_ptr<pipe::ModuleImpl> pipe_module_;    // null: no pipeline
   std::shared_ptr<PipelineEngine> pipeline_engine_;  // null: no pipeline
   detail::TrainBatches<Batch> batches_;

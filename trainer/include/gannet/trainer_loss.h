@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <gannet/named_batch.h>
 #include <gannet/to_device.h>
 
 #include <concepts>
@@ -107,6 +108,13 @@ decltype(auto) as_input(T& value, const std::optional<at::ScalarType>& dtype) {
     return dtype && value.defined() && at::isFloatingType(value.scalar_type()) ? value.to(*dtype) : at::Tensor(value);
   else
     return (value);
+}
+
+// Casts the floating-point tensors of a batch with names; leaves other batches unchanged.
+template <class Batch>
+void cast_named(Batch& batch, const std::optional<at::ScalarType>& dtype) {
+  if constexpr (std::same_as<Batch, NamedBatch>)
+    for (auto& [name, tensor] : batch) tensor = as_input(tensor, dtype);
 }
 
 /// Extracts loss and logits from the result of forward(data, target): a tensor, a pair or tuple, or

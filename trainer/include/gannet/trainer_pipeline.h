@@ -42,14 +42,31 @@ constexpr bool reads_labels() {
   return HasLogitsOfLabels<Model, Batch> && !HasLogits<Model, Batch> && !ForwardsData<Model, Batch>;
 }
 
+// A model whose batches have names says which of them are inputs and labels.
+template <class Model, class Batch>
+concept MakesMicroBatch = requires(const Model& model, const Batch& batch) {
+  { model.micro_batch(batch) } -> std::same_as<pipe::MicroBatch>;
+};
+// A model that computes the loss of its batch, as a whole and as a pipeline: it needs no compute_loss.
+template <class Model, class Batch>
+concept ForwardsLoss = MakesMicroBatch<Model, Batch> && pipe::detail::HasLoss<Model> && requires(Model& model, Batch& batch) {
+  { model.forward(batch) } -> std::same_as<at::Tensor>;
+};
+
 // Converts a batch to a micro-batch and multiplies its weight by `weight`. Floating-point tensors
 // are cast to `dtype`. `some_count`: whether any of its labels counts.
 template <class Model, class Batch>
-pipe::MicroBatch micro_batch_of(const Batch& batch, const std::optional<at::ScalarType>& dtype, bool some_count = true,
-                                double weight = 1) {
-  if constexpr (pipe::ConvertibleToMicroBatch<Batch>) {
-    using pipe::to_micro_batch;
-    pipe::MicroBatch made = to_micro_batch(batch);
+pipe::MicroBatch micro_batch_of(const Model& model, const Batch& batch, const std::optional<at::ScalarType>& dtype,
+                                bool some_count = true, double weight = 1) {
+  if constexpr (pipe::ConvertibleToMicroBatch<Batch> || MakesMicroBatch<Model, Batch>) {
+    pipe::MicroBatch made = [&] {
+      if constexpr (MakesMicroBatch<Model, Batch>) {
+        return model.micro_batch(batch);
+      } else {
+        using pipe::to_micro_batch;
+        return to_micro_batch(batch);
+      }
+    }();
     if (HasDataAndTarget<const Batch> || (made.labels.size() == 1 && !some_count))
       made.labels[0] = usable_labels(made.labels[0], some_count);
     if constexpr (HasDataAndTarget<const Batch> && reads_labels<Model, Batch>()) {
@@ -67,7 +84,8 @@ pipe::MicroBatch micro_batch_of(const Batch& batch, const std::optional<at::Scal
 
 // A micro-batch of the data set's first samples, in order; null: there are none.
 template <class Model, class Batch>
-std::optional<pipe::MicroBatch> first_micro_batch(const Dataset<Batch>& data, const Collate<Batch>& collate, int64_t batch_size) {
+std::optional<pipe::MicroBatch> first_micro_batch(const Model& model, const Dataset<Batch>& data, const Collate<Batch>& collate,
+                                                  int64_t batch_size) {
   LoaderOptions options;
   options.batch_size = batch_size;
   options.shuffle = false;
@@ -76,7 +94,7 @@ std::optional<pipe::MicroBatch> first_micro_batch(const Dataset<Batch>& data, co
   auto first = loader->begin();
   if (first == loader->end()) return std::nullopt;
   const Batch batch = std::move(*first);
-  return micro_batch_of<Model>(batch, std::nullopt);
+  return micro_batch_of<Model>(model, batch, std::nullopt);
 }
 
 // The loss for a model's logits: the model's own, else cross entropy, as without a pipeline.
@@ -86,7 +104,9 @@ pipe::Options pipeline_options(const std::shared_ptr<Model>& model, double smoot
   constexpr bool kHasLossOfLogits = requires(const at::Tensor& one) {
     { model->loss_of_logits(one, one) } -> std::convertible_to<at::Tensor>;
   };
-  if constexpr (pipe::detail::HasLoss<Model>) {
+  if constexpr (ForwardsLoss<Model, Batch>) {
+    return options;  // the Trainer's constructor refuses label smoothing
+  } else if constexpr (pipe::detail::HasLoss<Model>) {
     if (smoothing == 0) return options;
   } else if constexpr (ForwardsBoth<Model, Batch> && !kHasLossOfLogits) {
     if (smoothing == 0) fail_without_pipeline_loss();  // forward(data, target) computes a loss of its own

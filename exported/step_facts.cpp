@@ -6,6 +6,8 @@
 #include <string_view>
 #include <unordered_set>
 
+#include "writes.h"
+
 namespace gannet::exported {
 namespace {
 
@@ -49,34 +51,6 @@ const Names& random_names() {
   return names;
 }
 
-// Operators whose result may be the memory of their first tensor, although their schemas do not say so.
-const Names& sharing_names() {
-  static const Names& names = *new Names{// never destroyed
-                                         "dropout",
-                                         "alpha_dropout",
-                                         "feature_dropout",
-                                         "feature_alpha_dropout",
-                                         "native_dropout",
-                                         "type_as",
-                                         "lift_fresh",
-                                         "_unsafe_view",
-                                         "unsafe_chunk",
-                                         "unsafe_split",
-                                         "unsafe_split_with_sizes",
-                                         "broadcast_tensors",
-                                         "meshgrid",
-                                         "atleast_1d",
-                                         "atleast_2d",
-                                         "atleast_3d",
-                                         "cartesian_prod",
-                                         "combinations",
-                                         "einsum",
-                                         "sum_to_size",
-                                         "pad",
-                                         "rrelu"};
-  return names;
-}
-
 // "aten::add_" is named "add".
 std::string_view base_name(const c10::OperatorHandle& op) {
   std::string_view name = op.operator_name().name;
@@ -115,8 +89,7 @@ void add_operator_facts(const Step& step, const std::vector<bool>& is_buffer, St
   const std::string_view name = base_name(*step.op);
   facts.is_random = step.op->hasTag(at::Tag::nondeterministic_seeded) || random_names().contains(name);
   const bool updates_buffers = name.find("batch_norm") != std::string_view::npos || name == "instance_norm";
-  const bool may_share =
-      sharing_names().contains(name) || (!updates_buffers && step.op->hasTag(at::Tag::maybe_aliasing_or_mutating));
+  const bool may_share = may_return_argument(name) || (!updates_buffers && step.op->hasTag(at::Tag::maybe_aliasing_or_mutating));
   bool is_first_tensor = true;
   for (size_t i = 0; i < step.operands.size(); ++i) {
     const Operand& operand = step.operands[i];

@@ -12,21 +12,11 @@
 namespace gannet::exported {
 namespace {
 
-// Results of these may be views of an argument, or the argument itself, which their schemas do not say.
-bool is_silent_view(std::string_view name, const std::vector<Operand>& operands) {
-  static const auto& names =
-      *new std::unordered_set<std::string_view>{"_unsafe_view",    "alpha_dropout", "atleast_1d",
-                                                "atleast_2d",      "atleast_3d",    "broadcast_tensors",
-                                                "chalf",           "conj_physical", "dropout",
-                                                "feature_dropout", "meshgrid",      "feature_alpha_dropout",
-                                                "matrix_power",    "pixel_shuffle", "pixel_unshuffle",
-                                                "sum_to_size",     "type_as",       "linalg_matrix_power",
-                                                "unsafe_chunk",    "unsafe_split",  "unsafe_split_with_sizes"};
-  static const auto& of_one = *new std::unordered_set<std::string_view>{"cartesian_prod", "chain_matmul", "einsum"};
-  if (names.contains(name)) return true;
-  return of_one.contains(name) && std::any_of(operands.begin(), operands.end(), [](const Operand& one) {
-           return one.kind == Operand::Kind::kList && one.list.size() == 1;
-         });
+// Of one tensor these return it, or a view of it; of several a new one.
+bool joins_several(std::string_view name, const std::vector<Operand>& operands) {
+  if (name != "cartesian_prod" && name != "chain_matmul" && name != "einsum") return false;
+  return std::none_of(operands.begin(), operands.end(),
+                      [](const Operand& one) { return one.kind == Operand::Kind::kList && one.list.size() == 1; });
 }
 
 // Running statistics, which these write where they are trained, without a word of it in their schemas.
@@ -45,6 +35,40 @@ void each_slot(const Operand& operand, const Visit& visit) {
 }
 
 }  // namespace
+
+bool may_return_argument(std::string_view name) {
+  static const auto& names = *new std::unordered_set<std::string_view>{// never destroyed
+                                                                       "_unsafe_view",
+                                                                       "alpha_dropout",
+                                                                       "atleast_1d",
+                                                                       "atleast_2d",
+                                                                       "atleast_3d",
+                                                                       "broadcast_tensors",
+                                                                       "cartesian_prod",
+                                                                       "chain_matmul",
+                                                                       "chalf",
+                                                                       "combinations",
+                                                                       "conj_physical",
+                                                                       "dropout",
+                                                                       "einsum",
+                                                                       "feature_alpha_dropout",
+                                                                       "feature_dropout",
+                                                                       "lift_fresh",
+                                                                       "linalg_matrix_power",
+                                                                       "matrix_power",
+                                                                       "meshgrid",
+                                                                       "native_dropout",
+                                                                       "pad",
+                                                                       "pixel_shuffle",
+                                                                       "pixel_unshuffle",
+                                                                       "rrelu",
+                                                                       "sum_to_size",
+                                                                       "type_as",
+                                                                       "unsafe_chunk",
+                                                                       "unsafe_split",
+                                                                       "unsafe_split_with_sizes"};
+  return names.contains(name);
+}
 
 Writes::Writes(size_t inputs) : guarded_(inputs, kNone), is_written_(inputs) {
   for (size_t i = 0; i < inputs; ++i) input_of_.push_back(i);
@@ -109,7 +133,8 @@ std::optional<size_t> Writes::add_call(Writes& nested, std::span<const Operand> 
 
 Effects effects_of(const std::string& name, const c10::FunctionSchema& schema, const std::vector<Operand>& operands) {
   Effects found;
-  const bool is_view = is_silent_view(name, operands), is_trained = writes_statistics(name, schema, operands);
+  const bool is_view = may_return_argument(name) && !joins_several(name, operands),
+             is_trained = writes_statistics(name, schema, operands);
   for (size_t i = 0; i < operands.size(); ++i) {
     const c10::Argument& argument = schema.arguments()[i];
     const bool is_statistic = argument.name() == "running_mean" || argument.name() == "running_var";

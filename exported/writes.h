@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace gannet::exported {
@@ -40,6 +41,9 @@ class Writes {
   std::vector<size_t> guarded_;   // by the first of those that count as one
   std::vector<bool> is_written_;  // likewise
 };
+
+// Whether the results of an operator of this name may be its argument, or views of it, although its schema does not say so.
+bool may_return_argument(std::string_view name);
 
 // The operands of an operator that it writes into, and those whose memory its results may have.
 struct Effects {

@@ -48,7 +48,7 @@ install(FILES cmake/FindLibTorch.cmake DESTINATION ${_package_dir} COMPONENT dev
 
 # As in the tree, so that the pages' links to one another and to the examples hold.
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/gannet COMPONENT docs)
-file(GLOB _rooms RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} */README.md)
+file(GLOB _rooms RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} */README.md bench/parity/*.md)
 list(FILTER _rooms EXCLUDE REGEX "^(docs|examples)/")  # installed above
 foreach(_page ${_rooms})
   get_filename_component(_room ${_page} DIRECTORY)

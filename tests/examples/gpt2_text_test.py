@@ -31,7 +31,7 @@ def texts(folder, stage, ranks, *options, **members):
     said = done.stdout + done.stderr
     if done.returncode != 0:
         fail(f"stage {stage}, {ranks} processes: exit code {done.returncode}\n{said}")
-    if said.count('"auto" taken as its default: /bf16/enabled = false') != 1:
+    if said.count('"auto" taken as its default: bf16.enabled = false') != 1:
         fail(f"stage {stage}, {ranks} processes: the auto that became a default is not said once\n{said}")
     of_rank = {}
     for line in done.stdout.splitlines():

@@ -294,8 +294,8 @@ RANK_BODY(wrong_meshes) {
     throw std::runtime_error("was not refused: " + texts[0]);
   };
   refused({{"mesh", Dict{{"tensor", 3}}}}, {}, {}, {"a mesh of tensor 3 does not multiply to the 4 ranks"});
-  refused({{"mesh", Dict{{"pipe", 2}}}}, {}, {}, {"gannet/mesh/pipe", "pipeline/stages"}, {{"pipeline", Dict{{"stages", 4}}}});
-  refused({{"mesh", Dict{{"pipe", 2}}}}, MeshShape({{"pipe", 4}}), {}, {"gannet/mesh/pipe", "the program's mesh"});
+  refused({{"mesh", Dict{{"pipe", 2}}}}, {}, {}, {"gannet.mesh.pipe", "pipeline.stages"}, {{"pipeline", Dict{{"stages", 4}}}});
+  refused({{"mesh", Dict{{"pipe", 2}}}}, MeshShape({{"pipe", 4}}), {}, {"gannet.mesh.pipe", "the program's mesh"});
   refused({}, MeshShape({{"data", 2}}), {}, {"has 2 ranks, and this engine has 4"});
   refused({}, MeshShape({{"sequence", 4}}), {}, {"has an axis 'sequence'"});
   refused({}, MeshShape({{"replicate", 2}, {"data", 2}}), {}, {"has an axis 'replicate'"});

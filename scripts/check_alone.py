@@ -14,8 +14,8 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDERS = {"core": "gannet_core", "tools": "gannet_tools", "trainer": "gannet_trainer", "models": "gannet_models", "nn": "gannet_nn", "generation": "gannet_generation",
-           "exported": "gannet_exported"}
+FOLDERS = {"core": "gannet_core", "tools": "gannet_tools", "trainer": "gannet_trainer", "models": "gannet_models",
+           "exported": "gannet_exported", "generation": "gannet_generation", "nn": "gannet_nn"}
 # Without LibTorch's folder of includes, or in programs with flags of their own.
 ELSEWHERE = re.compile(r"core/base/(log|format|error|text|first_bytes|machine_memory|call_record|parallel)\.cpp|_kernels\.cpp|"
                        r"core/plugin/(open|search)\.cpp|"

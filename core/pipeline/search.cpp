@@ -17,6 +17,7 @@ namespace gannet::pipeline {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kMostLooks = 1 << 22;
 
 // How a rank chooses its next action.
 struct Habit {
@@ -240,6 +241,9 @@ void offer_made_orders(Best& best, const std::vector<uint32_t>& rank_of, int64_t
                        std::optional<double> memory) {
   const int64_t ranks = 1 + *std::max_element(rank_of.begin(), rank_of.end());
   const auto chunks = std::ssize(rank_of) / ranks;
+  // Each action is chosen by a look at every rank: beyond this size a single order would take minutes.
+  if (static_cast<double>(ranks) * static_cast<double>(std::ssize(rank_of)) * static_cast<double>(micro_batches) > kMostLooks)
+    return;
   const int64_t limit =
       memory ? static_cast<int64_t>(std::floor(*memory * static_cast<double>(chunks) + 1e-9)) : 3 * ranks * chunks;
   // A small step is simulated for every limit, a large one for only a few of them.

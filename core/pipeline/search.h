@@ -36,6 +36,7 @@ struct Found {
 /// forward if memory allows it, else a weight pass. This is repeated for several memory limits, for
 /// whole and split backwards, and for parts in a loop and in a V. The result is never longer than
 /// the best built-in schedule, since those are candidates too, but not proven to be the shortest.
+/// Where stages^2 * micro_batches is above 2^22, the built-in schedules are the only candidates.
 Found search(const Wanted& wanted);
 
 /// The same for parts that are already assigned to ranks; each part has its own times.

@@ -57,6 +57,8 @@ class Pipeline(Case):
         self.write("short.csv", "0F0,0B0\n1F0\n")
         (self.folder / "folder").mkdir()
         for arguments, answer in (
+                ("--schedule 1f1b --stages 65536 --micro-batches 1048576", "1048576 micro-batches through 65536 parts of a model are too many"),
+                ("--schedule auto --stages 2048 --micro-batches 1024", "are too many: at most 1048576 forward passes"),
                 ("--schedule zb-w --stages 2 --micro-batches 2", "'zb-w' is neither a schedule nor a CSV file that can be read; did you mean"),
                 ("--schedule folder", "'folder' is neither a schedule nor a CSV file"),
                 ("--schedule zb-v --stages 2", "schedule zb-v needs --micro-batches"),

@@ -56,6 +56,13 @@ TEST(Search, IsNeverBehindABuiltInSchedule) {
   EXPECT_GT(shorter, 5) << "what is made for the times is shorter than a fixed order now and then";
 }
 
+// Generating orders takes a look at every rank for each action: a large pipeline would be searched for hours.
+TEST(Search, ALargePipelineHasTheBuiltInSchedulesAlone) {
+  const Found found = search({.stages = 128, .micro_batches = 260, .times = {1, 2, 0.5}});
+  EXPECT_NE(found.name, "made for these times");
+  EXPECT_LE(found.simulated.total, best_built_in({.stages = 128, .micro_batches = 260, .times = {1, 2, 0.5}}));
+}
+
 TEST(Search, EqualTimesAreThoseOfZbV) {
   const Found found = search({.stages = 4, .micro_batches = 8});
   EXPECT_LE(found.simulated.total, 25.5);

@@ -85,6 +85,17 @@ pipeline::Schedule schedule_of(const ShowArguments& arguments) {
   return pipeline::built_in(arguments.schedule, {stages, *arguments.micro_batches, arguments.chunks});
 }
 
+// A picture of more passes is unreadable, and simulating them takes gigabytes.
+void check_size(const ShowArguments& arguments) {
+  constexpr int64_t kMost = 1 << 20;
+  const int64_t parts = int64_t{arguments.stages.value_or(1)} * arguments.chunks.value_or(1);
+  if (const int64_t micro_batches = arguments.micro_batches.value_or(1); parts * micro_batches > kMost)
+    throw Error(ErrorCode::kArgument,
+                formatted("{} micro-batches through {} parts of a model are too many: at most {} forward passes are simulated",
+                          micro_batches, parts, kMost),
+                "give fewer micro-batches: the idle share changes little once there are several times as many as stages");
+}
+
 // The schedule and, if a search found it, a line with its name.
 std::pair<pipeline::Schedule, std::string> chosen(const ShowArguments& arguments, const pipeline::PassTimes& times) {
   if (arguments.schedule != "auto") {
@@ -103,6 +114,7 @@ std::pair<pipeline::Schedule, std::string> chosen(const ShowArguments& arguments
 }
 
 void show_step(const ShowArguments& arguments) {
+  check_size(arguments);
   const pipeline::PassTimes times = times_of(arguments.times);
   const auto [schedule, origin] = chosen(arguments, times);
   const pipeline::Simulated step = simulate(schedule, even_times(schedule, times, arguments.link));

@@ -1,4 +1,4 @@
-// The cuts between an exported model's layers, and what crosses them, for a person.
+// Reports the cuts between an exported model's layers and the values that cross them.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
@@ -41,7 +41,7 @@ bool is_taken(const GraphFile& file, const std::vector<int64_t>& values) {
   return std::all_of(file.relations.begin(), file.relations.end(), [&](const Relation& one) { return holds(one, values); });
 }
 
-// Rows and columns of the batch again.
+// Resizes the batch by repeating its rows and columns.
 NamedBatch resized(const GraphFile& file, const NamedBatch& batch, const std::vector<int64_t>& values) {
   NamedBatch made;
   for (const Input& input : file.inputs) {
@@ -56,8 +56,8 @@ NamedBatch resized(const GraphFile& file, const NamedBatch& batch, const std::ve
   return made;
 }
 
-// The example, and batches in which the sizes of each value that the example has are larger by some number. Two sizes that are
-// equal in the example stay equal: often the model demands it.
+// The example batch, and batches in which all sizes of one value are enlarged by the same number:
+// sizes that are equal in the example stay equal, which models often require.
 std::vector<Sized> other_sizes(const GraphFile& file, const NamedBatch& example) {
   const std::vector<int64_t> first = values_of_symbols(file, example);
   std::vector<Sized> all = {{first, example}};
@@ -79,7 +79,8 @@ std::vector<Sized> other_sizes(const GraphFile& file, const NamedBatch& example)
   return all;
 }
 
-// A dimension in the symbols: a number, a symbol, a symbol and a number, a product of two. `seen`: by batch.
+// Fits a dimension to the symbols: a number, a symbol, a symbol plus a number, or a product of two.
+// `seen`: by batch.
 std::string dim_text(const GraphFile& file, const std::vector<Sized>& batches, const std::vector<int64_t>& seen) {
   if (std::all_of(seen.begin(), seen.end(), [&](int64_t one) { return one == seen[0]; })) return std::to_string(seen[0]);
   const auto fits = [&](const auto& compute) {
@@ -165,7 +166,7 @@ ExportedCut cut_after(const Program& program, const Layout& layout, size_t chose
   return cut;
 }
 
-// The graph of training in fp32, where there is one.
+// The fp32 training graph, if the folder has one.
 size_t program_to_show(const ExportedConfig& config) {
   for (const char* name : {"train.fp32", "train.bf16", "eval.fp32"})
     for (size_t i = 0; i < config.programs.size(); ++i)
@@ -173,7 +174,7 @@ size_t program_to_show(const ExportedConfig& config) {
   return 0;
 }
 
-// The layers after which a group ends, but for the last one: as number_checkpoints divides layers.
+// The last layer of each group but the final one: the groups that number_checkpoints makes.
 std::vector<bool> ends_of_groups(size_t layers, size_t groups) {
   groups = std::clamp<size_t>(groups, 1, layers);
   std::vector<bool> ends(layers);

@@ -14,7 +14,7 @@ namespace {
 
 using Kind = Argument::Kind;
 
-// Compiles one graph. Its nested graphs are compiled already.
+// Compiles one graph, whose nested graphs are already compiled.
 class Compiler {
  public:
   Compiler(const GraphFile& file, std::vector<Routine>& earlier, size_t index)
@@ -23,7 +23,7 @@ class Compiler {
   Routine compile();
 
  private:
-  // Where the results of a value are. One with several results is taken apart by getitem alone.
+  // The slots of a value's results. Only getitem may select from several results.
   struct Place {
     size_t first = 0, count = 1;
     bool is_several = false;
@@ -46,7 +46,7 @@ class Compiler {
 
   const GraphFile& file_;
   const Graph& graph_;
-  std::vector<Routine>& earlier_;  // a look-up of their writes shortens its own path
+  std::vector<Routine>& earlier_;  // path compression on look-up
   bool is_main_;
   SlotOf slot_ = [this](const Argument& value, const std::string& place) { return slot_of(value, place); };
   std::vector<Place> places_;  // by the number of the value
@@ -101,7 +101,7 @@ void Compiler::add_node(const Node& node) {
   routine_.steps.push_back(std::move(step));
 }
 
-// getitem of a value of several results is a name of one of them, and no step.
+// getitem of a multi-result value is an alias for one of the results, not a step.
 bool Compiler::is_alias(const Node& node, const std::string& here) {
   if (node.op != "getitem" || node.arguments.size() != 2 || node.arguments[0].kind != Kind::kValue) return false;
   const Place place = places_[static_cast<size_t>(node.arguments[0].integer)];
@@ -171,8 +171,9 @@ void visit_slots(const Operand& operand, const Visit& visit) {
   for (const Operand& one : operand.list) visit_slots(one, visit);
 }
 
-// Follows what the step's results may be views of. Weights are the optimizer's, and constants are shared between calls: a write
-// into one is refused, through views and in nested graphs as well, where the outermost graph calls them.
+// Tracks what the step's results may be views of. Weights belong to the optimizer and constants are
+// shared between calls, so a write into either is refused, including writes through views and in
+// nested graphs where the outermost graph calls them.
 void Compiler::add_effects(const Step& step, const std::string& here) {
   const auto require_not_guarded = [&](std::optional<size_t> input) {
     if (!input) return;

@@ -16,7 +16,7 @@ namespace {
 
 using GivenAs = Placeholder::Kind;
 
-// The steps of the part [first, last) of the graph, and the slots that it gives to the next part.
+// The steps of part [first, last) of the graph, and the slots that it passes to the next part.
 struct Part {
   std::vector<size_t> steps, results;
 };
@@ -59,7 +59,7 @@ void add_inputs(const Program& program, const std::vector<size_t>& placeholders,
     if (program.file().placeholders[slot].kind == GivenAs::kInput) names.insert(program.file().placeholders[slot].target);
 }
 
-// Copies steps into a routine of their own, whose slots it numbers.
+// Copies steps into a new routine with its own slot numbers.
 class RoutineMaker {
  public:
   explicit RoutineMaker(const Routine& whole) : whole_(whole) {}
@@ -95,7 +95,7 @@ class RoutineMaker {
   std::map<size_t, size_t> own_;  // slots of the whole routine
 };
 
-// `travel`: the inputs that the next part is given.
+// `travel`: the inputs that are passed on to the next part.
 Segment made(const Program& program, const Flow& flow, const Part& part, Segment segment,
              const std::vector<std::string>& travel) {
   const auto& placeholders = program.file().placeholders;
@@ -153,7 +153,7 @@ Segments segments_of(const Program& program, const Flow& flow, const Cuts& cuts,
   std::vector<Part> parts;
   for (size_t i = 0; i < layers; ++i)
     parts.push_back(part_of(program, flow, cuts.layers[i].step, end_of(cuts, i), /*is_loss=*/false));
-  std::vector<std::vector<std::string>> travel(layers + 1);  // the inputs that each layer is given; the last layer gives none
+  std::vector<std::vector<std::string>> travel(layers + 1);  // the inputs passed to each layer; the last layer passes none on
   std::set<std::string> later;
   for (size_t i = layers; i-- > 0;) {
     add_inputs(program, placeholders_of(flow, parts[i]), later);

@@ -258,7 +258,7 @@ void claim_rank(Store& store, const Environment& environment) {
                 "give every process its own RANK; two jobs on one machine need different values of MASTER_PORT");
 }
 
-// Where this rank is among `members`: its address, its hosts, its number on its machine.
+// Sets this rank's position among `members`: its address, its hosts, its number on its machine.
 void find_place(RendezvousResult& meeting, const std::vector<Member>& members, const Environment& environment) {
   const auto is_beside = [&](const Member& one) { return one.machine == members[environment.rank].machine; };
   meeting.host_address = own_address(members, environment.rank);

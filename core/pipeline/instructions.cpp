@@ -19,7 +19,7 @@ const char* name_of(Kind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-// What a buffer holds. kEmpty: nothing that is still needed.
+// Contents of a buffer. kEmpty: nothing that is still needed.
 enum class Holds { kEmpty, kInputs, kOutputs, kSentOutputs, kGradient, kInputGradient };
 
 struct Buffer {

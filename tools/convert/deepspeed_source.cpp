@@ -93,7 +93,7 @@ void add_tensors(DeepSpeedSource& source, const ToDeepSpeedOptions& options) {
   }
 }
 
-// The optimizer's name, as a run records it; an import has that of the config.
+// The optimizer's name as recorded by a run; for an import, as in the config.
 std::string optimizer_of(const checkpoint::Opened& from) {
   if (const Value* name = from.document().find("optimizer"); name && name->is_string()) return name->as_string();
   return "";
@@ -155,7 +155,7 @@ void set_numbers(DeepSpeedSource& source) {
   source.model_dtype = source.precision == "fp16" ? c10::kHalf : source.precision == "bf16" ? c10::kBFloat16 : c10::kFloat;
 }
 
-// What the checkpoint has and DeepSpeed's files do not.
+// Lists the parts of the checkpoint that DeepSpeed's files cannot hold.
 void add_left_out(DeepSpeedSource& source) {
   const checkpoint::Opened& from = source.from;
   const Dict& document = from.document();

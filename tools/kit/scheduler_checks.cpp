@@ -75,7 +75,8 @@ void require_equal(const Values& found, const Values& expected, uint64_t step, c
                        formatted("step {}", step));
 }
 
-// What the host reads at the start of a run must be the same in every process and after a resume.
+// The description, which the host reads at the start of a run, must be the same in every process
+// and after a resume.
 void description(Subject& subject) {
   const auto& api = *interfaces::api_of<gannet_scheduler_api>(*subject.plugin);
   const plugin::ParamSet params = subject.parsed();

@@ -459,7 +459,7 @@ typedef struct gannet_optimizer_context {
   uint64_t tensor_stride;
 } gannet_optimizer_context;
 
-/* What the object needs. Its lists must stay valid as long as the object exists. */
+/* The requirements of the object. Its lists must stay valid as long as the object exists. */
 typedef struct gannet_optimizer_description {
   uint32_t struct_size;
   uint32_t reserved;
@@ -1070,7 +1070,7 @@ enum gannet_size_2_0 {
   GANNET_OPTIMIZER_API_SIZE_2_0 = 88,
   GANNET_SUM_SPEC_SIZE_2_0 = 16,
   GANNET_SCHEDULER_API_SIZE_2_0 = 48,
-  /* Of interface versions 2, 4 and 2. */
+  /* The tables' sizes in interface versions 2, 4 and 2. */
   GANNET_ACCELERATOR_API_SIZE_2_0 = 184,
   GANNET_COMM_API_SIZE_2_0 = 144,
   GANNET_OFFLOAD_API_SIZE_2_0 = 80

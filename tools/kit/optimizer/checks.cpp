@@ -200,7 +200,7 @@ void leave_nothing_in_steps(Subject& subject) {
   const auto run = [&](int64_t steps) { train(subject, problem, cut, {.steps = steps}); };
   require_no_growth([&] { run(1); }, 300, "300 objects that have trained one step");
   require_no_growth([&] { run(100); }, 10, "10 runs of 100 steps");
-  // What a single object gathers until it is destroyed.
+  // Resources that one object accumulates until it is destroyed.
   constexpr int64_t kBegin = 200, kEnd = 600;
   HeldResources before{};
   train(subject, problem, cut, {.steps = kEnd, .observe = [&](int64_t step) {

@@ -46,8 +46,8 @@ void require_own_steps(const Subject& subject) {
   throw SkippedCheck(formatted("none of the first {} updates averages gradients: give --params under which one does", kSearched));
 }
 
-// The steps at which runs should end: of the first `kSearched` steps, the last one after which the
-// ranks have the same parameters, and the last local one.
+// The steps at which runs should end, within the first `kSearched` steps: the last one after which
+// the ranks have the same parameters, and the last local one.
 std::vector<int64_t> last_steps(const Subject& subject) {
   const Host host;
   Optimizer optimizer(*subject.plugin, subject.parsed(), host);

@@ -1,6 +1,6 @@
-// What kernels need of a GPU besides the rules' arithmetic: the position of a thread, and 16-bit
-// types. nvcc has its own. For HIP they are the compiler's builtins, since HIP's headers call a device
-// library, and its older versions do not support newer GPUs.
+// GPU facilities that kernels need besides the rules' arithmetic: the position of a thread, and
+// 16-bit types. nvcc provides them. For HIP they are compiler builtins, since HIP's headers call a
+// device library, and its older versions do not support newer GPUs.
 #pragma once
 
 #include <gannet/elementwise/gpu_runtime.h>

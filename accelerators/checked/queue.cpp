@@ -24,7 +24,7 @@ void QueueEvent::wait() {
 }
 
 // If there is no stream, the caller waits. The stream's work runs on the caller's thread, so this
-// thread waits for the library's work, too; the host's clock is not advanced.
+// thread also waits for the library's work; the host's clock is not advanced.
 void QueueEvent::block(void* stream) {
   if (!stream) return wait();
   wait_until_run();

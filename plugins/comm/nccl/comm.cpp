@@ -137,7 +137,7 @@ bool NcclComm::Work::wait(uint64_t timeout_ms) {
   for (auto nap = 5us;; nap = std::min<std::chrono::microseconds>(2 * nap, 500us)) {
     group.require_intact();
     if (flight->event.is_over()) {
-      group.require_intact();  // an abort ends the device's work, too
+      group.require_intact();  // an abort also ends the device's work
       flight->event.wait();
       return true;
     }

@@ -345,9 +345,9 @@ enum gannet_pass {
 enum gannet_gradient_reduction {
   GANNET_REDUCED_BY_HOST = 0,   /* the host: update() gets averaged gradients */
   GANNET_REDUCED_BY_UPDATE = 1, /* update() averages what it sends; afterwards all ranks have the same parameters */
-  /* A local step: nobody averages, and no collective is allowed. Each rank updates its own parameters, which then differ until
-   * a REDUCED_BY_UPDATE step makes them equal; no step before that is REDUCED_BY_HOST. LOCAL states differ, too. A checkpoint
-   * has every rank's own values. evaluate(), which is required, gives the weights to use, the same on all ranks. */
+  /* A local step: gradients are not averaged, and no collective is allowed. Each rank updates its own parameters, which then
+   * differ until a REDUCED_BY_UPDATE step makes them equal; no step before that is REDUCED_BY_HOST. LOCAL states differ as well.
+   * A checkpoint has every rank's own values. evaluate(), which is required, gives the weights to use, the same on all ranks. */
   GANNET_REDUCED_LATER = 2
 };
 

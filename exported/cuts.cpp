@@ -61,13 +61,13 @@ std::string unit_of(const std::string& path, const std::set<std::string>& contai
 }
 
 // Consecutive fixed steps of one unit.
-struct Run {
+struct UnitRun {
   std::string unit;
   size_t first = 0, last = 0;
   bool has_parameters = false, is_block = false;
 };
 
-void append(std::vector<Run>& runs, const Run& run) {
+void append(std::vector<UnitRun>& runs, const UnitRun& run) {
   if (!runs.empty() && (runs.back().unit == run.unit || !run.has_parameters)) {
     runs.back().last = run.last;
     runs.back().has_parameters |= run.has_parameters;
@@ -86,13 +86,13 @@ bool uses_weights(const Flow& flow, size_t step) {
   return false;
 }
 
-std::vector<Run> runs_of(const Program& program, const Flow& flow) {
+std::vector<UnitRun> runs_of(const Program& program, const Flow& flow) {
   const Routine& main = program.routines().back();
   std::vector<std::string> paths;
   for (size_t s = 0; s < flow.steps; ++s)
     if (flow.is_fixed[s]) paths.push_back(main.steps[s].node->layer);
   const std::vector<std::string> units = units_of(paths);
-  std::vector<Run> all, runs;
+  std::vector<UnitRun> all, runs;
   for (size_t s = 0, i = 0; s < flow.steps; ++s) {
     if (!flow.is_fixed[s]) continue;
     const std::string& unit = units[i++];
@@ -101,8 +101,8 @@ std::vector<Run> runs_of(const Program& program, const Flow& flow) {
     all.back().last = s;
     all.back().has_parameters |= uses_weights(flow, s);
   }
-  for (const Run& run : all) append(runs, run);
-  const auto block = std::find_if(runs.begin(), runs.end(), [](const Run& run) { return run.is_block; });
+  for (const UnitRun& run : all) append(runs, run);
+  const auto block = std::find_if(runs.begin(), runs.end(), [](const UnitRun& run) { return run.is_block; });
   if (block != runs.end() && block - runs.begin() > 1) {  // everything before the first block is one layer
     runs.front().last = (block - 1)->last;
     runs.erase(runs.begin() + 1, block);
@@ -139,7 +139,7 @@ Cuts cuts_of(const Program& program, const Flow& flow) {
     if (flow.is_fixed[s] && uses_weights(flow, s)) after_weights = s + 1;
   cuts.loss = fewest(flow, after_weights, flow.steps, /*takes_last=*/false);
   if (cuts.loss == Flow::kNone) cuts.loss = flow.steps;
-  const std::vector<Run> runs = runs_of(program, flow);
+  const std::vector<UnitRun> runs = runs_of(program, flow);
   std::map<std::string, size_t> uses;  // if a module is called twice, its second layer is NAME_2
   const auto begin = [&](const std::string& unit, size_t step) {
     const size_t use = ++uses[unit];

@@ -21,7 +21,7 @@ namespace exported {
 namespace {
 
 // A batch, and the values of the graph's symbols.
-struct Sized {
+struct SizedBatch {
   std::vector<int64_t> symbols;
   NamedBatch batch;
 };
@@ -58,9 +58,9 @@ NamedBatch resized(const GraphFile& file, const NamedBatch& batch, const std::ve
 
 // The example batch, and batches in which all sizes of one value are enlarged by the same number:
 // sizes that are equal in the example stay equal, which models often require.
-std::vector<Sized> other_sizes(const GraphFile& file, const NamedBatch& example) {
+std::vector<SizedBatch> other_sizes(const GraphFile& file, const NamedBatch& example) {
   const std::vector<int64_t> first = values_of_symbols(file, example);
-  std::vector<Sized> all = {{first, example}};
+  std::vector<SizedBatch> all = {{first, example}};
   std::vector<int64_t> different = first;
   std::sort(different.begin(), different.end());
   different.erase(std::unique(different.begin(), different.end()), different.end());
@@ -81,7 +81,7 @@ std::vector<Sized> other_sizes(const GraphFile& file, const NamedBatch& example)
 
 // Fits a dimension to the symbols: a number, a symbol, a symbol plus a number, or a product of two.
 // `seen`: by batch.
-std::string dim_text(const GraphFile& file, const std::vector<Sized>& batches, const std::vector<int64_t>& seen) {
+std::string dim_text(const GraphFile& file, const std::vector<SizedBatch>& batches, const std::vector<int64_t>& seen) {
   if (std::all_of(seen.begin(), seen.end(), [&](int64_t one) { return one == seen[0]; })) return std::to_string(seen[0]);
   const auto fits = [&](const auto& compute) {
     for (size_t i = 0; i < seen.size(); ++i)
@@ -111,10 +111,10 @@ std::string dim_text(const GraphFile& file, const std::vector<Sized>& batches, c
 }
 
 // The wires after each layer, for each batch.
-std::vector<std::vector<Wire>> wires_of(const Layout& layout, const std::vector<Sized>& batches) {
+std::vector<std::vector<Wire>> wires_of(const Layout& layout, const std::vector<SizedBatch>& batches) {
   std::vector<std::vector<Wire>> all;
   const c10::AutoGradMode no_grad(false);
-  for (const Sized& one : batches) {
+  for (const SizedBatch& one : batches) {
     auto& wires = all.emplace_back();
     Wire wire;
     for (const std::string& name : layout.inputs().layers) wire.push_back(one.batch.at(name));
@@ -138,7 +138,7 @@ namespace {
 using namespace exported;  // NOLINT(google-build-using-namespace): this file prints what exported finds
 
 ExportedCut cut_after(const Program& program, const Layout& layout, size_t chosen, size_t layer,
-                      const std::vector<Sized>& batches, const std::vector<std::vector<Wire>>& wires) {
+                      const std::vector<SizedBatch>& batches, const std::vector<std::vector<Wire>>& wires) {
   const Segments& segments = layout.programs()[chosen];
   const bool is_last = layer + 1 == segments.layers.size();
   const Segment& next = is_last ? segments.loss : segments.layers[layer + 1];
@@ -205,7 +205,7 @@ ExportedCuts exported_cuts(const std::string& folder, std::optional<size_t> segm
   for (auto& [name, tensor] : load_safetensors(path))
     example[name] = is_half && tensor.is_floating_point() ? tensor.to(at::kBFloat16) : tensor;
   require_batch(program.file(), example, at::kCPU);
-  const std::vector<Sized> batches = other_sizes(program.file(), example);
+  const std::vector<SizedBatch> batches = other_sizes(program.file(), example);
   const auto wires = wires_of(layout, batches);
   ExportedCuts found{program.name(), layout.layers().front().name(), {}};
   const std::vector<bool> ends = ends_of_groups(layout.layers().size(), segments.value_or(layout.layers().size()));

@@ -24,7 +24,7 @@ class Compiler {
 
  private:
   // The slots of a value's results. Only getitem may select from several results.
-  struct Place {
+  struct ResultSlots {
     size_t first = 0, count = 1;
     bool is_several = false;
   };
@@ -34,7 +34,7 @@ class Compiler {
            (node.layer.empty() ? "" : " of layer '" + node.layer + "'");
   }
   size_t slot_of(const Argument& value, const std::string& where) const {
-    const Place& place = places_[static_cast<size_t>(value.integer)];
+    const ResultSlots& place = places_[static_cast<size_t>(value.integer)];
     if (place.is_several) refuse_file(where, "a value of several results is used as a whole");
     return place.first;
   }
@@ -49,7 +49,7 @@ class Compiler {
   std::vector<Routine>& earlier_;  // path compression on look-up
   bool is_main_;
   SlotOf slot_ = [this](const Argument& value, const std::string& place) { return slot_of(value, place); };
-  std::vector<Place> places_;  // by the number of the value
+  std::vector<ResultSlots> places_;  // by the number of the value
   Routine routine_;
 };
 
@@ -104,7 +104,7 @@ void Compiler::add_node(const Node& node) {
 // getitem of a multi-result value is an alias for one of the results, not a step.
 bool Compiler::is_alias(const Node& node, const std::string& here) {
   if (node.op != "getitem" || node.arguments.size() != 2 || node.arguments[0].kind != Kind::kValue) return false;
-  const Place place = places_[static_cast<size_t>(node.arguments[0].integer)];
+  const ResultSlots place = places_[static_cast<size_t>(node.arguments[0].integer)];
   if (!place.is_several) return false;
   const Argument& index = node.arguments[1];
   if (index.kind != Kind::kInt || index.integer < 0 || static_cast<size_t>(index.integer) >= place.count)

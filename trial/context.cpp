@@ -66,7 +66,7 @@ void TrialContext::add_engine(std::shared_ptr<EngineBase> engine, const std::str
   if (!is_plain)
     throw Error(ErrorCode::kArgument, "wrap_model_engine: '" + folder + "' is no name for a folder",
                 "use letters, digits, '_' and '-'");
-  for (const Wrapped& known : engines_) {
+  for (const WrappedEngine& known : engines_) {
     if (known.engine == engine)
       throw Error(ErrorCode::kArgument, "wrap_model_engine was given the engine '" + known.name + "' twice", "register it once");
     if (known.name == folder)

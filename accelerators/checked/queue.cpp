@@ -46,9 +46,9 @@ void CheckedQueue::wait(QueueEvent& event) {
   Checker::get().wait(actor_, event.clock());
 }
 
-void CheckedQueue::submit(const char* operation, const std::vector<Use>& uses, std::function<void()> work) {
+void CheckedQueue::submit(const char* operation, const std::vector<MemoryUse>& uses, std::function<void()> work) {
   std::vector<Access> accesses;
-  for (const Use& use : uses) {
+  for (const MemoryUse& use : uses) {
     const auto begin = reinterpret_cast<uint64_t>(use.begin);
     if (use.bytes > 0) accesses.push_back({begin, begin + use.bytes, use.writes});
   }

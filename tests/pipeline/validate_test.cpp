@@ -56,7 +56,7 @@ TEST(Validate, EveryBuiltInScheduleIsRightAtEverySize) {
 
 TEST(Validate, AScheduleKeepsNoMoreThanItsPeaks) {
   for_each_built_in([&](const Schedule& schedule, const testing::Message& name) {
-    const Simulated step = simulate(schedule, even_times(schedule, {}));
+    const SimulatedStep step = simulate(schedule, even_times(schedule, {}));
     double most = 0;
     for (size_t rank = 0; rank < schedule.ranks(); ++rank)
       most = std::max(most, step.peaks[rank] * static_cast<double>(schedule.parts_of(rank)));

@@ -211,7 +211,7 @@ c10::OperatorHandle find_operator(const Node& node, const std::string& where, co
   const std::string name = node.op.substr(first + 1, second - first - 1), overload = node.op.substr(second + 1);
   if (space != "aten")
     throw Error(ErrorCode::kUnsupported, where + ": the operator " + node.op + " belongs to another library than LibTorch",
-                "export the model with operators of PyTorch alone");
+                "export the model with only PyTorch's operators");
   const auto found = c10::Dispatcher::singleton().findSchema({"aten::" + name, overload == "default" ? "" : overload});
   if (!is_allowed(name))
     throw Error(ErrorCode::kUnsupported,

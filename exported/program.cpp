@@ -182,7 +182,7 @@ void Compiler::add_effects(const Step& step, const std::string& here) {
                 here + ": " + step.node->op + " writes into the " +
                     (target.kind == Placeholder::Kind::kParameter ? "parameter '" + target.target + "'"
                                                                   : std::string("constant ") + target.target),
-                "let the model's forward write into buffers of its state dict alone");
+                "let the model's forward write only into buffers of its state dict");
   };
   const auto add_views = [&](const Operand& operand) {
     visit_slots(operand, [&](size_t slot) {

@@ -64,7 +64,7 @@ void TrialContext::add_engine(std::shared_ptr<EngineBase> engine, const std::str
   const bool is_plain =
       std::all_of(folder.begin(), folder.end(), [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; });
   if (!is_plain)
-    throw Error(ErrorCode::kArgument, "wrap_model_engine: '" + folder + "' is no name for a folder",
+    throw Error(ErrorCode::kArgument, "wrap_model_engine: '" + folder + "' is not a valid folder name",
                 "use letters, digits, '_' and '-'");
   for (const WrappedEngine& known : engines_) {
     if (known.engine == engine)

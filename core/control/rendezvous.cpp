@@ -287,7 +287,7 @@ RendezvousResult meet_once(const Environment& environment, uint32_t generation, 
   const bool is_misplaced = serves && is_elsewhere(environment.master_addr);
   wait_for_ranks(store, "arrived", environment.rank, environment.world_size,
                  formatted("at the rendezvous at {}{}", place(environment),
-                           is_misplaced ? ", which is no address of rank 0's machine," : ""),
+                           is_misplaced ? ", which is not an address of rank 0's machine," : ""),
                  patience);
 
   if (serves) store.set("met", "");

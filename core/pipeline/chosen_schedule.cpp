@@ -105,7 +105,7 @@ const ChosenSchedule::CheckedSchedule& ChosenSchedule::checked(int64_t micro_bat
                   formatted("it is of {} micro-batches, and a step has {}", schedule.micro_batches(), micro_batches),
                   "set gradient_accumulation_steps to that number, or write one for this number");
     if (!has_backwards(schedule))
-      throw Error(ErrorCode::kConfig, "it has forwards alone", "write the backwards too, to train by it");
+      throw Error(ErrorCode::kConfig, "it has only forwards", "also write the backwards, to train by it");
     if (!stage_of_.empty() && schedule.rank_of != stage_of_)
       throw Error(ErrorCode::kConfig, formatted("it divides the layers in another way at {} micro-batches", micro_batches),
                   "have the same parts on each stage, whatever the number of micro-batches");

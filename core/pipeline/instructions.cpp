@@ -54,7 +54,7 @@ class Converter {
 
   // Moves a buffer from one state to the next; refuses the instruction if the buffer is in a different state.
   void change(const Instruction& instruction, Buffer& buffer, Holds from, Holds to, const char* needs) const {
-    if (buffer.holds != from) refuse(instruction, needs, "put it behind that instruction of the same buffer");
+    if (buffer.holds != from) refuse(instruction, needs, "put it after that instruction of the same buffer");
     buffer.holds = to;
   }
 

@@ -109,7 +109,7 @@ def compare(module, program, batch, seed, names, prefix, what):
         again = difference(eager, run(module, batch, seed, names, prefix))
     if again:
         raise ExportError(f"the model itself is not repeatable ({what}): run twice with the seed {seed}, {again.replace('exported', 'the second time')}",
-                          "draw random numbers with torch's generator alone, and keep no state between calls but buffers")
+                          "draw random numbers only with torch's generator, and keep no state between calls but buffers")
     raise ExportError(f"the exported program differs from the model ({what}): {found}",
                       "a custom torch.autograd.Function loses its backward, and Python values of the example become constants; "
                       "write the part with operators of PyTorch")

@@ -119,7 +119,7 @@ def graph_of(program, mode, dtype, prefix, names, constants, own_name):
         target = (spec.target or "").removeprefix(prefix)
         if spec.kind == InputKind.USER_INPUT:
             if not isinstance(fake, torch.Tensor):
-                raise ExportError(f"input '{spec.arg.name}' is not a tensor", "the example batch has tensors alone")
+                raise ExportError(f"input '{spec.arg.name}' is not a tensor", "the example batch may only have tensors")
             target = names[len(inputs)]
             if prefix and target.isidentifier() and spec.arg.name != f"batch_{target}":
                 raise ExportError(f"the trace calls input '{target}' '{spec.arg.name}'", "report this, with the version of PyTorch")

@@ -136,7 +136,7 @@ TEST(Validate, ASendThatHoldsUpItsLaneIsADeadlock) {
   EXPECT_THAT(
       wrong(schedule("1F0,1F1,1F2,4F0,4B0,1B0,4F1,4B1,1B1,4F2,4B2,1B2\n")),
       AllOf(HasSubstr("the schedule is a deadlock: rank 1 waits at position 3, 1F2, for the activations of part 0, micro-batch 2 "
-                      "from rank 0, behind its send of the activations of part 1, micro-batch 1 to rank 2; rank 2 waits at "
+                      "from rank 0, after its send of the activations of part 1, micro-batch 1 to rank 2; rank 2 waits at "
                       "position 3, 3B0")));
 }
 

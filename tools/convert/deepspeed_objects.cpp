@@ -293,7 +293,7 @@ TensorParts parts_of(const DeepSpeedSource& source, const std::string& kind, con
     throw Error(ErrorCode::kUnsupported,
                 formatted("{}: '{}' has {} elements and its parameter {}: DeepSpeed's states have as many", source.from.path(),
                           name, info->numel(), tensor.numel),
-                "export the weights alone with --format pt");
+                "export only the weights with --format pt");
   return {{name, begin, end - begin}};
 }
 

@@ -17,7 +17,7 @@ namespace {
 const Value& member(const checkpoint::Opened& from, const Dict& document, const char* key) {
   if (const Value* found = document.find(key)) return *found;
   throw Error(ErrorCode::kUnsupported, formatted("{}: its document has no '{}'", from.path(), key),
-              "checkpoints of weights alone have no training state: export them with --format pt");
+              "checkpoints of only weights have no training state: export them with --format pt");
 }
 
 // The names of each group's tensors in the checkpoint, in the order of the program's groups. Stages
@@ -134,7 +134,7 @@ void set_optimizer(DeepSpeedSource& source) {
         formatted(
             "{}: the states of the optimizer '{}' are not exported: DeepSpeed's ZeRO loads those of Adam, AdamW, SGD and Lion",
             source.from.path(), name),
-        "export the weights alone with --format pt");
+        "export only the weights with --format pt");
   }
   for (const std::string& state : source.states) there.erase(state);
   if (!there.empty())

@@ -60,7 +60,7 @@ void any_cut(Subject& subject) {
   const TrainingResult whole = train(subject, problem, uncut(problem, rules_of(subject, problem)), options);
   std::vector<ProblemCut> cuts = {by_tensor(problem), sharded(problem, described.rules, 1, 1 << 20, 64)};
   for (const uint32_t ranks : {2u, 3u, 4u}) {
-    if (described.owns_grad_reduction) break;  // works only at stage 0: see own_reduction.cpp
+    if (described.owns_grad_reduction) break;  // works only at stage 0: see optimizer_reduction.cpp
     cuts.push_back(sharded(problem, described.rules, ranks, 1 << 20, 1 << 20));
     cuts.push_back(sharded(problem, described.rules, ranks, 256, 64));
   }

@@ -11,7 +11,7 @@ namespace gannet::common {
 struct JsonLimits {
   size_t bytes = size_t{256} << 20;
   size_t depth = 64;      ///< of objects and lists inside of one another
-  size_t members = 1024;  ///< of one object; lists are bounded by `bytes` alone
+  size_t members = 1024;  ///< of one object; lists are bounded only by `bytes`
 };
 
 /// Parses strict JSON: no comments, no duplicate keys. Integers stay integers: `1` is an int64_t, `1.0` a

@@ -1,7 +1,8 @@
-// The operators of LibTorch that a graph may call. A graph is data: it computes from tensors, and does nothing else. What is
-// not here reads or writes files (from_file), exchanges or resizes the memory of tensors (set, resize), reads without a check
-// of bounds (_unsafe_index), changes what autograd records (requires_grad_, retain_grad), belongs to other devices or
-// layouts (quantized, sparse), or is the backward of another operator, which autograd calls by itself.
+// The LibTorch operators that a graph may call. A graph is data: it may only compute on tensors.
+// Left out are operators that read or write files (from_file), exchange or resize the memory of
+// tensors (set, resize), read without a bounds check (_unsafe_index), change what autograd records
+// (requires_grad_, retain_grad), belong to other devices or layouts (quantized, sparse), or are the
+// backward of another operator, which autograd calls by itself.
 #include "allowed_operators.h"
 
 #include <string>
@@ -87,7 +88,7 @@ std::unordered_set<std::string_view> split(std::string_view text) {
   while (!text.empty()) {
     const size_t end = text.find(' ');
     names.insert(text.substr(0, end));
-    text.remove_prefix(end + 1);  // a blank ends every name
+    text.remove_prefix(end + 1);  // a space terminates every name
   }
   return names;
 }

@@ -5,8 +5,8 @@
 
 namespace gannet::exported {
 
-// `name` is that of aten, without its overload: "add", or "add_" for the form that writes into its first
-// argument, which is allowed together with the other one.
+// `name` is the ATen name without its overload: "add", or "add_" for the in-place form, which is
+// allowed whenever "add" is.
 bool is_allowed(std::string_view name);
 
 }  // namespace gannet::exported

@@ -54,13 +54,13 @@ void require_kind(const GraphFile& file, const Input& input, const at::Tensor& t
 }
 
 // The value of each symbol, and where it was read: "input_ids.size(1)".
-struct Found {
+struct SymbolValues {
   std::vector<int64_t> values;
   std::vector<std::string> names;
 };
 
-Found symbols_of(const GraphFile& file, const NamedBatch& batch) {
-  Found found{std::vector<int64_t>(file.symbols.size()), std::vector<std::string>(file.symbols.size())};
+SymbolValues symbols_of(const GraphFile& file, const NamedBatch& batch) {
+  SymbolValues found{std::vector<int64_t>(file.symbols.size()), std::vector<std::string>(file.symbols.size())};
   for (const Input& input : file.inputs)
     for (size_t dim = 0; dim < input.shape.size(); ++dim) {
       if (input.shape[dim].op != Size::Op::kSymbol) continue;
@@ -72,7 +72,7 @@ Found symbols_of(const GraphFile& file, const NamedBatch& batch) {
   return found;
 }
 
-void require_sizes(const Input& input, const at::Tensor& tensor, const Found& found) {
+void require_sizes(const Input& input, const at::Tensor& tensor, const SymbolValues& found) {
   for (size_t dim = 0; dim < input.shape.size(); ++dim) {
     const int64_t size = tensor.size(static_cast<int64_t>(dim));
     if (evaluate(input.shape[dim], found.values) == size) continue;
@@ -86,7 +86,7 @@ void require_sizes(const Input& input, const at::Tensor& tensor, const Found& fo
   }
 }
 
-void require_ranges(const GraphFile& file, const Found& found) {
+void require_ranges(const GraphFile& file, const SymbolValues& found) {
   for (size_t i = 0; i < file.symbols.size(); ++i) {
     const Symbol& symbol = file.symbols[i];
     if (found.values[i] < symbol.min)
@@ -106,7 +106,7 @@ void require_ranges(const GraphFile& file, const Found& found) {
 void require_batch(const GraphFile& file, const NamedBatch& batch, c10::Device device) {
   require_names(file, batch);
   for (const Input& input : file.inputs) require_kind(file, input, batch.at(input.name), device);
-  const Found found = symbols_of(file, batch);
+  const SymbolValues found = symbols_of(file, batch);
   for (const Input& input : file.inputs) require_sizes(input, batch.at(input.name), found);
   require_ranges(file, found);
   for (const Relation& relation : file.relations) {

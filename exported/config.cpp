@@ -1,4 +1,4 @@
-// Reads a folder of gannet_export's, but for its weights.
+// Reads a folder written by gannet_export, except its weights.
 #include <gannet/error.h>
 #include <gannet/exported.h>
 #include <gannet/safetensors.h>
@@ -72,7 +72,7 @@ std::vector<ExportedTensor> tensors_of(const Value& json, const char* key, const
   return tensors;
 }
 
-// Every name that a graph uses is one of the module's.
+// Every parameter and buffer name in a graph must belong to the module.
 void require_known(const exported::GraphFile& file, const ExportedConfig& config) {
   const auto has = [](const std::vector<ExportedTensor>& tensors, const std::string& name) {
     for (const ExportedTensor& one : tensors)

@@ -14,7 +14,7 @@ std::vector<size_t> ends_of_parts(const std::string& path) {
   return ends;
 }
 
-// "transformer.h.0" of "transformer.h.0.attn"; empty if no part is a number.
+// "transformer.h.0" for "transformer.h.0.attn"; empty if no part is a number.
 std::string block_of(const std::string& path) {
   size_t begin = 0;
   for (const size_t end : ends_of_parts(path)) {
@@ -38,7 +38,8 @@ std::set<std::string> containers_of(const std::vector<std::string>& paths) {
       if (end < block.size()) containers.insert(block.substr(0, end));
   }
   if (has_blocks) return containers;
-  // A model without blocks: what all paths have in common, as the module around which a loss was wrapped.
+  // For a model without blocks: the common prefix of all paths, such as the module around which a
+  // loss was wrapped.
   std::set<std::string> different(paths.begin(), paths.end());
   different.erase("");
   if (different.size() < 2) return containers;
@@ -60,13 +61,13 @@ std::string unit_of(const std::string& path, const std::set<std::string>& contai
 }
 
 // Consecutive fixed steps of one unit.
-struct Run {
+struct UnitRun {
   std::string unit;
   size_t first = 0, last = 0;
   bool has_parameters = false, is_block = false;
 };
 
-void append(std::vector<Run>& runs, const Run& run) {
+void append(std::vector<UnitRun>& runs, const UnitRun& run) {
   if (!runs.empty() && (runs.back().unit == run.unit || !run.has_parameters)) {
     runs.back().last = run.last;
     runs.back().has_parameters |= run.has_parameters;
@@ -85,13 +86,13 @@ bool uses_weights(const Flow& flow, size_t step) {
   return false;
 }
 
-std::vector<Run> runs_of(const Program& program, const Flow& flow) {
+std::vector<UnitRun> runs_of(const Program& program, const Flow& flow) {
   const Routine& main = program.routines().back();
   std::vector<std::string> paths;
   for (size_t s = 0; s < flow.steps; ++s)
     if (flow.is_fixed[s]) paths.push_back(main.steps[s].node->layer);
   const std::vector<std::string> units = units_of(paths);
-  std::vector<Run> all, runs;
+  std::vector<UnitRun> all, runs;
   for (size_t s = 0, i = 0; s < flow.steps; ++s) {
     if (!flow.is_fixed[s]) continue;
     const std::string& unit = units[i++];
@@ -100,16 +101,17 @@ std::vector<Run> runs_of(const Program& program, const Flow& flow) {
     all.back().last = s;
     all.back().has_parameters |= uses_weights(flow, s);
   }
-  for (const Run& run : all) append(runs, run);
-  const auto block = std::find_if(runs.begin(), runs.end(), [](const Run& run) { return run.is_block; });
-  if (block != runs.end() && block - runs.begin() > 1) {  // one layer of all that is before the first block
+  for (const UnitRun& run : all) append(runs, run);
+  const auto block = std::find_if(runs.begin(), runs.end(), [](const UnitRun& run) { return run.is_block; });
+  if (block != runs.end() && block - runs.begin() > 1) {  // everything before the first block is one layer
     runs.front().last = (block - 1)->last;
     runs.erase(runs.begin() + 1, block);
   }
   return runs;
 }
 
-// Of the cuts [first, last] the one where fewest values cross; of those the last, or the first. kNone if none is possible.
+// Returns the cut in [first, last] that the fewest values cross; ties go to the last or the first
+// of them (`takes_last`). kNone if no cut is possible.
 size_t fewest(const Flow& flow, size_t first, size_t last, bool takes_last) {
   size_t best = Flow::kNone;
   for (size_t cut = first; cut <= last; ++cut) {
@@ -137,8 +139,8 @@ Cuts cuts_of(const Program& program, const Flow& flow) {
     if (flow.is_fixed[s] && uses_weights(flow, s)) after_weights = s + 1;
   cuts.loss = fewest(flow, after_weights, flow.steps, /*takes_last=*/false);
   if (cuts.loss == Flow::kNone) cuts.loss = flow.steps;
-  const std::vector<Run> runs = runs_of(program, flow);
-  std::map<std::string, size_t> uses;  // of a module that is called twice, the second layer is NAME_2
+  const std::vector<UnitRun> runs = runs_of(program, flow);
+  std::map<std::string, size_t> uses;  // if a module is called twice, its second layer is NAME_2
   const auto begin = [&](const std::string& unit, size_t step) {
     const size_t use = ++uses[unit];
     cuts.layers.push_back({use == 1 ? unit : unit + "_" + std::to_string(use), step});

@@ -1,4 +1,4 @@
-// The cuts between an exported model's layers, and what crosses them, for a person.
+// Reports the cuts between an exported model's layers and the values that cross them.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
@@ -21,7 +21,7 @@ namespace exported {
 namespace {
 
 // A batch, and the values of the graph's symbols.
-struct Sized {
+struct SizedBatch {
   std::vector<int64_t> symbols;
   NamedBatch batch;
 };
@@ -41,7 +41,7 @@ bool is_taken(const GraphFile& file, const std::vector<int64_t>& values) {
   return std::all_of(file.relations.begin(), file.relations.end(), [&](const Relation& one) { return holds(one, values); });
 }
 
-// Rows and columns of the batch again.
+// Resizes the batch by repeating its rows and columns.
 NamedBatch resized(const GraphFile& file, const NamedBatch& batch, const std::vector<int64_t>& values) {
   NamedBatch made;
   for (const Input& input : file.inputs) {
@@ -56,11 +56,11 @@ NamedBatch resized(const GraphFile& file, const NamedBatch& batch, const std::ve
   return made;
 }
 
-// The example, and batches in which the sizes of each value that the example has are larger by some number. Two sizes that are
-// equal in the example stay equal: often the model demands it.
-std::vector<Sized> other_sizes(const GraphFile& file, const NamedBatch& example) {
+// The example batch, and batches in which all sizes of one value are enlarged by the same number:
+// sizes that are equal in the example stay equal, which models often require.
+std::vector<SizedBatch> other_sizes(const GraphFile& file, const NamedBatch& example) {
   const std::vector<int64_t> first = values_of_symbols(file, example);
-  std::vector<Sized> all = {{first, example}};
+  std::vector<SizedBatch> all = {{first, example}};
   std::vector<int64_t> different = first;
   std::sort(different.begin(), different.end());
   different.erase(std::unique(different.begin(), different.end()), different.end());
@@ -79,8 +79,9 @@ std::vector<Sized> other_sizes(const GraphFile& file, const NamedBatch& example)
   return all;
 }
 
-// A dimension in the symbols: a number, a symbol, a symbol and a number, a product of two. `seen`: by batch.
-std::string dim_text(const GraphFile& file, const std::vector<Sized>& batches, const std::vector<int64_t>& seen) {
+// Fits a dimension to the symbols: a number, a symbol, a symbol plus a number, or a product of two.
+// `seen`: by batch.
+std::string dim_text(const GraphFile& file, const std::vector<SizedBatch>& batches, const std::vector<int64_t>& seen) {
   if (std::all_of(seen.begin(), seen.end(), [&](int64_t one) { return one == seen[0]; })) return std::to_string(seen[0]);
   const auto fits = [&](const auto& compute) {
     for (size_t i = 0; i < seen.size(); ++i)
@@ -110,10 +111,10 @@ std::string dim_text(const GraphFile& file, const std::vector<Sized>& batches, c
 }
 
 // The wires after each layer, for each batch.
-std::vector<std::vector<Wire>> wires_of(const Layout& layout, const std::vector<Sized>& batches) {
+std::vector<std::vector<Wire>> wires_of(const Layout& layout, const std::vector<SizedBatch>& batches) {
   std::vector<std::vector<Wire>> all;
   const c10::AutoGradMode no_grad(false);
-  for (const Sized& one : batches) {
+  for (const SizedBatch& one : batches) {
     auto& wires = all.emplace_back();
     Wire wire;
     for (const std::string& name : layout.inputs().layers) wire.push_back(one.batch.at(name));
@@ -137,7 +138,7 @@ namespace {
 using namespace exported;  // NOLINT(google-build-using-namespace): this file prints what exported finds
 
 ExportedCut cut_after(const Program& program, const Layout& layout, size_t chosen, size_t layer,
-                      const std::vector<Sized>& batches, const std::vector<std::vector<Wire>>& wires) {
+                      const std::vector<SizedBatch>& batches, const std::vector<std::vector<Wire>>& wires) {
   const Segments& segments = layout.programs()[chosen];
   const bool is_last = layer + 1 == segments.layers.size();
   const Segment& next = is_last ? segments.loss : segments.layers[layer + 1];
@@ -165,7 +166,7 @@ ExportedCut cut_after(const Program& program, const Layout& layout, size_t chose
   return cut;
 }
 
-// The graph of training in fp32, where there is one.
+// The fp32 training graph, if the folder has one.
 size_t program_to_show(const ExportedConfig& config) {
   for (const char* name : {"train.fp32", "train.bf16", "eval.fp32"})
     for (size_t i = 0; i < config.programs.size(); ++i)
@@ -173,7 +174,7 @@ size_t program_to_show(const ExportedConfig& config) {
   return 0;
 }
 
-// The layers after which a group ends, but for the last one: as number_checkpoints divides layers.
+// The last layer of each group but the final one: the groups that number_checkpoints makes.
 std::vector<bool> ends_of_groups(size_t layers, size_t groups) {
   groups = std::clamp<size_t>(groups, 1, layers);
   std::vector<bool> ends(layers);
@@ -204,7 +205,7 @@ ExportedCuts exported_cuts(const std::string& folder, std::optional<size_t> segm
   for (auto& [name, tensor] : load_safetensors(path))
     example[name] = is_half && tensor.is_floating_point() ? tensor.to(at::kBFloat16) : tensor;
   require_batch(program.file(), example, at::kCPU);
-  const std::vector<Sized> batches = other_sizes(program.file(), example);
+  const std::vector<SizedBatch> batches = other_sizes(program.file(), example);
   const auto wires = wires_of(layout, batches);
   ExportedCuts found{program.name(), layout.layers().front().name(), {}};
   const std::vector<bool> ends = ends_of_groups(layout.layers().size(), segments.value_or(layout.layers().size()));

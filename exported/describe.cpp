@@ -36,7 +36,7 @@ std::string describe(const Operand& operand, const std::vector<c10::IValue>& val
 }  // namespace
 
 std::string describe(const at::Tensor& tensor) {
-  if (!tensor.defined()) return "no tensor";
+  if (!tensor.defined()) return "an undefined tensor";
   return name_of(tensor.scalar_type()) + "[" + joined(tensor.sizes()) + "]";
 }
 

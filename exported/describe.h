@@ -1,4 +1,4 @@
-// Messages about a step that failed.
+// Error messages about a failed step.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -19,7 +19,7 @@ Error failed(const Program& program, const Step& step, const std::string& what, 
 // "int64[2, 8]"
 std::string describe(const at::Tensor& tensor);
 
-// The dtype of an argument of kind kDtype, whose name the compiler has checked.
+// The dtype of an argument of kind kDtype; the compiler has checked its name.
 at::ScalarType dtype_of(const Argument& argument);
 
 }  // namespace gannet::exported

@@ -10,7 +10,7 @@
 
 namespace gannet::exported {
 
-// "float32"; nullopt for names that are unknown or that no graph may have.
+// "float32"; nullopt for names that are unknown or not allowed in a graph.
 std::optional<at::ScalarType> dtype_named(const std::string& name);
 std::string name_of(at::ScalarType dtype);
 std::optional<at::Layout> layout_named(const std::string& name);

@@ -13,7 +13,8 @@ using ValueKind = Flow::Kind;
 ValueKind kind_of_result(const Step& step, size_t index, const std::vector<ValueKind>& kinds) {
   if (step.kind == Step::Kind::kPython) return ValueKind::kNumber;
   if (step.kind == Step::Kind::kGetItem) {
-    // Of a list of tensors or of sizes: an operator says which by its schema, and sizes alone are Python's.
+    // For a list of tensors or sizes. An ATen operator's schema tells the two apart; Python
+    // operators take sizes only.
     return step.operands[0].kind == Operand::Kind::kValue && kinds[step.operands[0].slot] == ValueKind::kList
                ? ValueKind::kTensor
                : ValueKind::kNumber;
@@ -24,7 +25,7 @@ ValueKind kind_of_result(const Step& step, size_t index, const std::vector<Value
   return type.kind() == c10::TypeKind::ListType ? ValueKind::kList : ValueKind::kNumber;
 }
 
-// Disjoint sets of slots.
+// Disjoint sets of slots (union-find).
 class Groups {
  public:
   explicit Groups(size_t slots) : parents_(slots) { std::iota(parents_.begin(), parents_.end(), size_t{0}); }
@@ -38,7 +39,7 @@ class Groups {
   std::vector<size_t> parents_;
 };
 
-// Works out which steps are fixed, and where a cut would part what belongs together.
+// Finds the fixed steps, and the cuts that would split a group.
 class Analysis {
  public:
   Analysis(const Program& program, Flow& flow)
@@ -72,8 +73,8 @@ class Analysis {
   Flow& flow_;
   Groups groups_;
   std::vector<StepFacts> facts_;
-  std::vector<bool> is_written_placeholder_;  // by group: a placeholder's memory is written into
-  std::vector<bool> is_fixed_group_;          // by group, of those that are written into
+  std::vector<bool> is_written_placeholder_;  // by group: whether it contains a placeholder that is written into
+  std::vector<bool> is_fixed_group_;          // by group, for groups that are written into
   std::vector<int64_t> forbidden_;
 };
 
@@ -139,8 +140,9 @@ bool Analysis::fix_step(size_t s) {
   return is_new;
 }
 
-// A group that becomes fixed fixes the steps that made its values, which come earlier: until nothing changes. Each pass
-// fixes at least one group, and graphs have few that are written into.
+// A group that becomes fixed also fixes the earlier steps that made its values, so this repeats
+// until nothing changes. Each pass fixes at least one group, and few groups of a graph are written
+// into.
 void Analysis::spread() {
   flow_.is_fixed.assign(flow_.steps, false);
   flow_.is_fixed_slot.assign(routine_.slots, false);

@@ -1,5 +1,6 @@
-// A file graph.MODE.DTYPE.json as it was read: checked in itself, not yet against LibTorch's operators.
-// python/gannet_export writes these files; its values.py, shapes.py and graph.py describe the format.
+// The parsed form of a file graph.MODE.DTYPE.json: consistent in itself, but not yet checked
+// against LibTorch's operators. python/gannet_export writes these files; its values.py, shapes.py
+// and graph.py describe the format.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +15,9 @@
 namespace gannet::exported {
 
 inline constexpr int64_t kFormat = 1;
-inline constexpr size_t kMostNested = 8;        // graphs inside of graphs
-inline constexpr size_t kMostNodes = 1 << 20;   // of a file
-inline constexpr size_t kMostArguments = 4096;  // of a node, and elements of one list in them
+inline constexpr size_t kMostNested = 8;        // nested graphs
+inline constexpr size_t kMostNodes = 1 << 20;   // per file
+inline constexpr size_t kMostArguments = 4096;  // per node, and elements of one list among them
 
 // An argument of a node.
 struct Argument {
@@ -31,19 +32,19 @@ struct Argument {
 struct Node {
   std::string name;
   std::string op;     // "aten.add.Tensor", "py.add", "getitem", "nested.cond"
-  std::string layer;  // "transformer.h.0.attn"; empty outside of every module
+  std::string layer;  // "transformer.h.0.attn"; empty for the top level
   std::vector<Argument> arguments;
   std::vector<std::pair<std::string, Argument>> keywords;
 };
 
-// Values are numbered: first those of `inputs`, then one for each node. An argument only has values of
-// earlier numbers and graphs of earlier numbers, so that neither can have a cycle.
+// Values are numbered: the `inputs` first, then one for each node. Arguments refer only to values
+// and graphs with lower numbers, so that neither can form a cycle.
 struct Graph {
   std::string name;
   std::vector<std::string> inputs;
   std::vector<Node> nodes;
   std::vector<Argument> outputs;
-  size_t depth = 0;  // of graphs inside of it: 0 where it has none
+  size_t depth = 0;  // the depth of nested graphs; 0 without any
 };
 
 struct Input {
@@ -52,7 +53,7 @@ struct Input {
   std::vector<Size> shape;
 };
 
-// What the outermost graph's input stands for.
+// The role of an input of the outermost graph.
 struct Placeholder {
   enum class Kind { kParameter, kBuffer, kConstant, kInput };
   Kind kind = Kind::kInput;
@@ -71,8 +72,8 @@ struct GraphFile {
   std::vector<Graph> graphs;              // the last one is the outermost
 };
 
-// Throws Error(kUnsupported) for another version of the format, and Error(kCorrupt), with the graph and the
-// node, for everything else that is wrong. `path` is for messages.
+// Throws Error(kUnsupported) for another version of the format, and Error(kCorrupt), with the graph
+// and the node, for every other fault. `path` is for messages.
 GraphFile read_graph(const std::string& text, const std::string& path);
 
 }  // namespace gannet::exported

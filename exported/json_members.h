@@ -1,4 +1,4 @@
-// Members of JSON objects of unknown origin, each with an error that names its place.
+// Reads members of JSON objects from untrusted files; each error names the member's position.
 #pragma once
 
 #include <gannet/value.h>
@@ -11,10 +11,12 @@ namespace gannet::exported {
 // Throws Error(kCorrupt): "<where>: <found>".
 [[noreturn]] void refuse_file(const std::string& where, const std::string& found);
 
-// A name of a file appears in messages and in paths of modules: at most 1024 bytes, no control characters.
+// A name from a file, which appears in messages and in module paths: at most 1024 bytes, no control
+// characters.
 void require_name(const std::string& name, const std::string& where);
 
-// These throw if the member is missing or has another type. A text is a name, as above.
+// These throw if the member is missing or has another type. Strings are restricted like names,
+// above.
 const Value& member(const Value& object, const char* key, const std::string& where);
 std::string text(const Value& object, const char* key, const std::string& where);
 int64_t integer(const Value& object, const char* key, const std::string& where);

@@ -22,7 +22,8 @@ std::string module_of(const std::string& tensor) {
   return dot == std::string::npos ? std::string() : tensor.substr(0, dot);
 }
 
-// The parameters and buffers that the fixed steps of each layer use, the loss included in the last one.
+// The parameters and buffers that the fixed steps of each layer use. Those of the loss count for
+// the last layer.
 std::vector<std::set<std::string>> tensors_by_layer(const Program& program, const Flow& flow, const Cuts& cuts) {
   std::vector<std::set<std::string>> all(cuts.layers.size());
   for (size_t s = 0, layer = 0; s < flow.steps; ++s) {
@@ -33,7 +34,7 @@ std::vector<std::set<std::string>> tensors_by_layer(const Program& program, cons
   return all;
 }
 
-// Keeps the layers of these names; the others become part of the layer before them.
+// Keeps the layers with these names and merges each of the others into the layer before it.
 void keep(Cuts& cuts, const std::set<std::string>& names) {
   const std::string first = cuts.layers.front().name;
   std::erase_if(cuts.layers, [&](const Cuts::Begin& one) { return one.step != 0 && !names.contains(one.name); });
@@ -62,7 +63,7 @@ Layout::Layout(const ExportedModule& module, bool for_pipeline) : module_(module
   make_layers();
 }
 
-// The layers that all programs have, in the order of the first one.
+// The layers that all programs have, in the order of the first program.
 void Layout::choose(bool for_pipeline) {
   if (for_pipeline)
     for (size_t i = 0; i < cuts_.size(); ++i) {
@@ -198,7 +199,7 @@ at::Tensor ExportedModule::pipeline_loss(const Wire& outputs_and_labels) const {
 
 pipe::MicroBatch ExportedModule::micro_batch(const NamedBatch& batch) const {
   const exported::Layout& parts = pipeline_layout();
-  // On a stage of a pipeline the parameters of other stages have no dtype of their own.
+  // On a pipeline stage, the other stages' parameters have no dtype of their own.
   at::Tensor leading = leading_;
   for (size_t layer = 0; layer < parts.layers().size(); ++layer)
     if (parts.leading(layer).numel() > 0) leading = parts.leading(layer);

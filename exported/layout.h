@@ -14,21 +14,22 @@ namespace gannet::exported {
 
 class Layout {
  public:
-  // `for_pipeline`: a module with modules inside of it is used by one layer alone.
+  // With `for_pipeline`, no module that contains other modules is used by two layers: such layers
+  // are merged.
   Layout(const ExportedModule& module, bool for_pipeline);
   Layout(const Layout&) = delete;
 
-  // They refer to this object and to the module.
+  // The layers refer to this object and to the module.
   const std::vector<Layer>& layers() const { return layers_; }
   const NeededInputs& inputs() const { return needed_; }
-  // By the number of the program.
+  // Indexed by program.
   const std::vector<Segments>& programs() const { return programs_; }
   const std::vector<Flow>& flows() const { return flows_; }
 
   // The loss of a batch that fits the program.
   at::Tensor run(const NamedBatch& batch) const;
   at::Tensor loss(const Wire& wire) const;
-  // A floating-point parameter of the layer, whose dtype and device are those of this rank's module.
+  // A floating-point parameter of the layer, which has the dtype and device of this rank's module.
   const at::Tensor& leading(size_t layer) const { return leading_[layer]; }
 
  private:

@@ -18,12 +18,12 @@ namespace {
 using exported::Placeholder;
 using exported::Program;
 
-// Modules that only hold others, made as the names of tensors need them: in the order of the Python model.
+// Container modules, created as tensor names need them, in the order of the Python model.
 class Tree {
  public:
   explicit Tree(torch::nn::Module& root) : root_(root) {}
 
-  // The module that holds the tensor of this name, and the last part of the name.
+  // The module that holds the tensor of this name, and the last component of the name.
   std::pair<torch::nn::Module*, std::string> place_of(const std::string& name) {
     torch::nn::Module* module = &root_;
     size_t begin = 0;
@@ -59,7 +59,8 @@ ExportedModule::ExportedModule(Config config) : torch::nn::Module("ExportedModul
   }
 }
 
-// Zeros, which from_pretrained replaces. Tensors of floating point have the default dtype, as from_pretrained's option says.
+// Zeros; from_pretrained fills in the values. Floating-point tensors have the default dtype, which
+// from_pretrained sets from its option.
 void ExportedModule::register_tensors() {
   Tree tree(*this);
   const auto dtype_of = [](const ExportedTensor& one) {
@@ -108,7 +109,7 @@ size_t ExportedModule::chosen_program(at::ScalarType dtype) const {
                                       "\"dtype\": \"fp16\"} over fp32 parameters");
 }
 
-// In the graph of bf16 the buffers are bf16, too, as after Module.to(torch.bfloat16).
+// In the bf16 graph the buffers are bf16 as well, as after Module.to(torch.bfloat16).
 void ExportedModule::require_buffers_of(at::ScalarType dtype) const {
   for (const ExportedTensor& one : config_.buffers) {
     const at::Tensor& buffer = tensors_.at(one.name);
@@ -148,7 +149,8 @@ at::Tensor ExportedModule::forward(const NamedBatch& batch) {
   const size_t chosen = chosen_program(leading_.scalar_type());
   require_buffers_of(leading_.scalar_type());
   exported::require_batch(config_.programs[chosen]->file(), batch, leading_.device());
-  // A graph in parts computes masks and the like again in each of them: only where this has a use.
+  // A divided graph recomputes masks and other free steps in every segment, so the graph is divided
+  // only where that pays off.
   const exported::Layout& parts = layout();
   at::Tensor loss = detail::has_regions(parts.layers()) ? parts.run(batch) : run_whole(chosen, batch);
   require_gradient(chosen, loss);

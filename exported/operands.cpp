@@ -126,7 +126,7 @@ class Maker {
   std::string where_;
 };
 
-// dtypes, layouts and memory formats are integers of a schema.
+// Schemas represent dtypes, layouts and memory formats as integers.
 IValue Maker::enumerator(const Argument& argument, const std::string& name) const {
   if (argument.kind == Kind::kDtype)
     if (const auto found = dtype_named(argument.text)) return static_cast<int64_t>(*found);
@@ -180,7 +180,7 @@ Operand Maker::make_list(const Argument& argument, Form form, const std::string&
   return operand;
 }
 
-// `int[2] stride` also takes one number, which counts for both.
+// `int[2] stride` also accepts a single number, which applies to both dimensions.
 Argument repeated(const Argument& argument, int32_t count) {
   Argument list;
   list.kind = Kind::kList;
@@ -211,7 +211,7 @@ c10::OperatorHandle find_operator(const Node& node, const std::string& where, co
   const std::string name = node.op.substr(first + 1, second - first - 1), overload = node.op.substr(second + 1);
   if (space != "aten")
     throw Error(ErrorCode::kUnsupported, where + ": the operator " + node.op + " belongs to another library than LibTorch",
-                "export the model with operators of PyTorch alone");
+                "export the model with only PyTorch's operators");
   const auto found = c10::Dispatcher::singleton().findSchema({"aten::" + name, overload == "default" ? "" : overload});
   if (!is_allowed(name))
     throw Error(ErrorCode::kUnsupported,
@@ -246,7 +246,8 @@ std::vector<Operand> operands_of(const Node& node, const c10::FunctionSchema& sc
       if (key == one.name()) given = &argument;
     const Form form = form_of(one);
     const bool is_optional = one.type()->kind() == TypeKind::OptionalType;
-    // A tensor that is made of no other one is made on the module's device, unless the model says otherwise.
+    // A factory operator, which has no tensor operand, creates its result on the module's device
+    // unless the graph says otherwise.
     if (form == Form::kDevice && (!given || given->kind == Kind::kNone) && makes_tensor_of_nothing(schema)) {
       operands.push_back({Operand::Kind::kDevice, form, 0, {}, {}});
     } else if (!given) {

@@ -1,4 +1,4 @@
-// The comparison of a folder with the numbers of its exporter.
+// Compares a folder's results with those that its exporter recorded.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Generator.h>
@@ -23,7 +23,8 @@ namespace {
 
 constexpr double kTolerance = 1e-5, kHalfTolerance = 2e-2;
 
-// One thread, and the program's random numbers as they were.
+// Sets one thread for the scope, and restores the random state and the number of threads at its
+// end.
 class Quiet {
  public:
   Quiet() : threads_(at::get_num_threads()), generator_(at::detail::getDefaultCPUGenerator()), state_(generator_.get_state()) {
@@ -51,8 +52,9 @@ double number(const Value& object, const std::string& key, const std::string& wh
   return found.as_number();
 }
 
-// The difference relative to `there`, or to a tenth of `scale` where that is larger: a gradient that is zero but for rounding, as
-// that of the bias of attention's keys, has noise for a norm.
+// The difference relative to `there`, or to a tenth of `scale` if that is larger. A gradient that
+// is zero apart from rounding, such as that of the bias of attention's keys, has a norm that is
+// noise.
 double distance(double there, double here, double scale) {
   if (std::isnan(there) || std::isnan(here)) return std::isnan(there) && std::isnan(here) ? 0 : INFINITY;
   return there == here ? 0 : std::abs(here - there) / std::max(std::abs(there), scale / 10);

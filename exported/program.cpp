@@ -14,7 +14,7 @@ namespace {
 
 using Kind = Argument::Kind;
 
-// Compiles one graph. Its nested graphs are compiled already.
+// Compiles one graph, whose nested graphs are already compiled.
 class Compiler {
  public:
   Compiler(const GraphFile& file, std::vector<Routine>& earlier, size_t index)
@@ -23,8 +23,8 @@ class Compiler {
   Routine compile();
 
  private:
-  // Where the results of a value are. One with several results is taken apart by getitem alone.
-  struct Place {
+  // The slots of a value's results. Only getitem may select from several results.
+  struct ResultSlots {
     size_t first = 0, count = 1;
     bool is_several = false;
   };
@@ -34,7 +34,7 @@ class Compiler {
            (node.layer.empty() ? "" : " of layer '" + node.layer + "'");
   }
   size_t slot_of(const Argument& value, const std::string& where) const {
-    const Place& place = places_[static_cast<size_t>(value.integer)];
+    const ResultSlots& place = places_[static_cast<size_t>(value.integer)];
     if (place.is_several) refuse_file(where, "a value of several results is used as a whole");
     return place.first;
   }
@@ -46,10 +46,10 @@ class Compiler {
 
   const GraphFile& file_;
   const Graph& graph_;
-  std::vector<Routine>& earlier_;  // a look-up of their writes shortens its own path
+  std::vector<Routine>& earlier_;  // path compression on look-up
   bool is_main_;
   SlotOf slot_ = [this](const Argument& value, const std::string& place) { return slot_of(value, place); };
-  std::vector<Place> places_;  // by the number of the value
+  std::vector<ResultSlots> places_;  // by the number of the value
   Routine routine_;
 };
 
@@ -101,10 +101,10 @@ void Compiler::add_node(const Node& node) {
   routine_.steps.push_back(std::move(step));
 }
 
-// getitem of a value of several results is a name of one of them, and no step.
+// getitem of a multi-result value is an alias for one of the results, not a step.
 bool Compiler::is_alias(const Node& node, const std::string& here) {
   if (node.op != "getitem" || node.arguments.size() != 2 || node.arguments[0].kind != Kind::kValue) return false;
-  const Place place = places_[static_cast<size_t>(node.arguments[0].integer)];
+  const ResultSlots place = places_[static_cast<size_t>(node.arguments[0].integer)];
   if (!place.is_several) return false;
   const Argument& index = node.arguments[1];
   if (index.kind != Kind::kInt || index.integer < 0 || static_cast<size_t>(index.integer) >= place.count)
@@ -171,8 +171,9 @@ void visit_slots(const Operand& operand, const Visit& visit) {
   for (const Operand& one : operand.list) visit_slots(one, visit);
 }
 
-// Follows what the step's results may be views of. Weights are the optimizer's, and constants are shared between calls: a write
-// into one is refused, through views and in nested graphs as well, where the outermost graph calls them.
+// Tracks what the step's results may be views of. Weights belong to the optimizer and constants are
+// shared between calls, so a write into either is refused, including writes through views and in
+// nested graphs where the outermost graph calls them.
 void Compiler::add_effects(const Step& step, const std::string& here) {
   const auto require_not_guarded = [&](std::optional<size_t> input) {
     if (!input) return;
@@ -181,7 +182,7 @@ void Compiler::add_effects(const Step& step, const std::string& here) {
                 here + ": " + step.node->op + " writes into the " +
                     (target.kind == Placeholder::Kind::kParameter ? "parameter '" + target.target + "'"
                                                                   : std::string("constant ") + target.target),
-                "let the model's forward write into buffers of its state dict alone");
+                "let the model's forward write only into buffers of its state dict");
   };
   const auto add_views = [&](const Operand& operand) {
     visit_slots(operand, [&](size_t slot) {

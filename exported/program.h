@@ -1,4 +1,5 @@
-// A graph that is ready to run: its operators are found, its constants are made, and the last use of each value is known.
+// A graph that is ready to run: its operators are resolved, its constants created, and the last use
+// of each value is known.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +20,7 @@
 
 namespace gannet::exported {
 
-// What an operator expects of an argument.
+// The kind of argument that an operator expects.
 enum class Form {
   kAny,  // passed as it is
   kTensor,
@@ -66,14 +67,17 @@ struct Routine {
   Writes writes;  // into its inputs
 };
 
-// Fills `ends` of the steps: a value ends at the step that uses it last, or at once if nothing does. Outputs end with the call.
+// Fills `ends` of the steps: a value is released after the step that uses it last, or at once if it
+// is unused. Outputs are kept until the call ends.
 void find_ends(Routine& routine);
 
-// Immutable after its construction, but for copies of constants on devices: threads share it.
+// Immutable after construction, except for cached copies of constants on devices; threads may share
+// it.
 class Program {
  public:
-  // `constants`: the tensors of constants.safetensors. Throws Error(kUnsupported) for operators that are missing,
-  // unknown to this LibTorch or not allowed, and Error(kCorrupt) for arguments that do not fit their operator.
+  // `constants`: the tensors of constants.safetensors. Throws Error(kUnsupported) for operators
+  // that are unknown to this LibTorch or not allowed, and Error(kCorrupt) for arguments that do not
+  // fit their operator.
   Program(GraphFile file, const std::map<std::string, at::Tensor>& constants);
   Program(const Program&) = delete;
 
@@ -81,7 +85,7 @@ class Program {
   // "train.fp32"
   std::string name() const { return file_.mode + "." + file_.dtype; }
   const std::vector<Routine>& routines() const { return routines_; }  // the last one is the outermost
-  // The constants in the order of their placeholders, on the device.
+  // The constants on the device, in the order of their placeholders.
   const std::vector<at::Tensor>& constants_on(c10::Device device) const;
 
  private:

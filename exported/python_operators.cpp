@@ -17,7 +17,7 @@ using Operands = std::span<const IValue>;
 
 [[noreturn]] void refuse(const std::string& what) { throw Error(ErrorCode::kArgument, what); }
 
-// True is 1 in arithmetic, as in Python.
+// True counts as 1 in arithmetic, as in Python.
 bool is_integral(const IValue& value) { return value.isInt() || value.isBool(); }
 int64_t as_int(const IValue& value) {
   if (value.isInt()) return value.toInt();

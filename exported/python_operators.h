@@ -1,4 +1,4 @@
-// Python's operators on sizes and on numbers that follow from them, with Python's results.
+// Python's operators on sizes and on numbers derived from them, with Python's results.
 #pragma once
 
 #include <ATen/core/ivalue.h>

@@ -8,7 +8,7 @@
 namespace gannet::exported {
 namespace {
 
-constexpr size_t kMostLevels = 4;  // of lists in an argument; operators have two at most
+constexpr size_t kMostLevels = 4;  // nesting of lists in an argument; operators have two levels at most
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Reads the arguments of nodes: names of values and graphs become their numbers.
+// Reads the arguments of nodes, and resolves names of values and graphs to their numbers.
 #pragma once
 
 #include <gannet/value.h>
@@ -15,16 +15,16 @@ namespace gannet::exported {
 
 class ArgumentReader {
  public:
-  // `earlier`: the graphs that arguments may name.
+  // `earlier`: the graphs that arguments may refer to.
   explicit ArgumentReader(const std::vector<Graph>& earlier) : earlier_(earlier) {}
 
   // Gives the value the next number. Throws if the name is taken.
   void add_value(const std::string& name, const std::string& where);
-  // Takes note of the nodes' names, so that an error can tell a value that is used too early from one that
-  // does not exist.
+  // Registers the names of all nodes, so that errors can distinguish a value that is used too early
+  // from one that does not exist.
   void expect(const List& nodes);
   Argument read(const Value& json, const std::string& where) { return read(json, where, 0); }
-  // The number of levels of graphs below the one that is read.
+  // The nesting depth of the graph being read.
   size_t depth() const { return depth_; }
 
  private:

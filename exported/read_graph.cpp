@@ -70,7 +70,7 @@ void Reader::read_symbols() {
   }
 }
 
-// Every symbol is a dimension of an input by itself: a call reads its value there.
+// Every symbol must occur as a dimension of an input on its own; a call reads its value there.
 void Reader::read_inputs() {
   std::vector<bool> is_defined(file_.symbols.size());
   for (const Value& one : list(root_, "inputs", file_.path)) {

@@ -19,7 +19,7 @@ namespace {
 using c10::IValue;
 using Values = std::vector<IValue>;
 
-// Autocast as Python's `with torch.autocast(...)` switches it.
+// Sets autocast as Python's `with torch.autocast(...)` does.
 class AutocastGuard {
  public:
   AutocastGuard(c10::DeviceType device, at::ScalarType dtype, bool is_enabled, bool is_cached)
@@ -82,7 +82,8 @@ class Run {
   c10::Device device_;
 };
 
-// A number of the graph becomes what the operator takes there, as in a call from Python.
+// Converts a number of the graph to the type that the operator takes there, as in a call from
+// Python.
 IValue in_form(const IValue& value, Form form) {
   switch (form) {
     case Form::kTensor:
@@ -200,13 +201,15 @@ void Run::execute_nested(const Step& step, Values& stack) {
   stack = call(routine, std::move(stack));
 }
 
-// Memory, the device, a parameter that is not there: the engine explains these, where it knows the run's config.
+// Errors about memory, the device or an absent parameter are explained by the engine, which knows
+// the run's config.
 bool is_for_engine(const c10::Error& error) {
   return dynamic_cast<const c10::OutOfMemoryError*>(&error) || dynamic_cast<const c10::AcceleratorError*>(&error) ||
          error_of(error) || std::string(error.what_without_backtrace()).find("DefaultCPUAllocator") != std::string::npos;
 }
 
-// For use within a catch block. The innermost step names itself; an error that has a step passes unchanged.
+// For use within a catch block. The innermost step adds its name; an error that already names a
+// step passes unchanged.
 void Run::throw_with_step(const Step& step, const Values& values) const {
   try {
     throw;

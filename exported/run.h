@@ -1,5 +1,5 @@
-// Runs a program: every step is a boxed call of the dispatcher, so that autograd, autocast, ZeRO's gathers and the profiler
-// see its operators as they see those of a model in C++.
+// Runs a program. Every step is a boxed call of the dispatcher, so that autograd, autocast, ZeRO's
+// gathers and the profiler see its operators as they see those of a model written in C++.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,16 +12,18 @@
 
 namespace gannet::exported {
 
-// `inputs`: one for each placeholder of the program. Returns the loss. All state of the call is on its stack: several
-// threads may call it. Throws Error(kArgument) for an operator that failed, with its name, layer and arguments; errors
-// of Gannet and out-of-memory errors pass unchanged.
+// `inputs`: one for each placeholder of the program. Returns the loss. The state of a call is local
+// to it, so several threads may call this at once. Throws Error(kArgument) for an operator that
+// failed, with its name, layer and arguments; errors of Gannet and out-of-memory errors pass
+// unchanged.
 at::Tensor run(const Program& program, std::vector<c10::IValue> inputs, c10::Device device);
 
-// Runs a routine of the program, or a part of one, and returns its outputs. `inputs`: one for each of its inputs.
+// Runs a routine of the program, or part of one, and returns its outputs. `inputs`: one for each of
+// its inputs.
 std::vector<c10::IValue> run_routine(const Program& program, const Routine& routine, std::vector<c10::IValue> inputs,
                                      c10::Device device);
 
-// The loss of a program: throws Error(kArgument) if it is not a scalar.
+// Returns the loss of a program. Throws Error(kArgument) if it is not a scalar.
 void require_loss(const Program& program, const at::Tensor& loss);
 
 }  // namespace gannet::exported

@@ -16,13 +16,13 @@ namespace {
 
 using GivenAs = Placeholder::Kind;
 
-// The steps of the part [first, last) of the graph, and the slots that it gives to the next part.
-struct Part {
+// The steps of part [first, last) of the graph, and the slots that it passes to the next part.
+struct PartSteps {
   std::vector<size_t> steps, results;
 };
 
-Part part_of(const Program& program, const Flow& flow, size_t first, size_t last, bool is_loss) {
-  Part part;
+PartSteps part_of(const Program& program, const Flow& flow, size_t first, size_t last, bool is_loss) {
+  PartSteps part;
   std::vector<size_t> fixed;
   for (size_t s = first; s < last; ++s)
     if (flow.is_fixed[s]) fixed.push_back(s);
@@ -35,7 +35,7 @@ Part part_of(const Program& program, const Flow& flow, size_t first, size_t last
 }
 
 // The placeholders that a part uses.
-std::vector<size_t> placeholders_of(const Flow& flow, const Part& part) {
+std::vector<size_t> placeholders_of(const Flow& flow, const PartSteps& part) {
   std::set<size_t> found;
   for (const size_t s : part.steps)
     for (const size_t slot : flow.reads[s])
@@ -59,7 +59,7 @@ void add_inputs(const Program& program, const std::vector<size_t>& placeholders,
     if (program.file().placeholders[slot].kind == GivenAs::kInput) names.insert(program.file().placeholders[slot].target);
 }
 
-// Copies steps into a routine of their own, whose slots it numbers.
+// Copies steps into a new routine with its own slot numbers.
 class RoutineMaker {
  public:
   explicit RoutineMaker(const Routine& whole) : whole_(whole) {}
@@ -95,8 +95,8 @@ class RoutineMaker {
   std::map<size_t, size_t> own_;  // slots of the whole routine
 };
 
-// `travel`: the inputs that the next part is given.
-Segment made(const Program& program, const Flow& flow, const Part& part, Segment segment,
+// `travel`: the inputs that are passed on to the next part.
+Segment made(const Program& program, const Flow& flow, const PartSteps& part, Segment segment,
              const std::vector<std::string>& travel) {
   const auto& placeholders = program.file().placeholders;
   RoutineMaker maker(program.routines().back());
@@ -150,10 +150,10 @@ NeededInputs inputs_needed(const Program& program, const Flow& flow, const Cuts&
 
 Segments segments_of(const Program& program, const Flow& flow, const Cuts& cuts, const NeededInputs& needed) {
   const size_t layers = cuts.layers.size();
-  std::vector<Part> parts;
+  std::vector<PartSteps> parts;
   for (size_t i = 0; i < layers; ++i)
     parts.push_back(part_of(program, flow, cuts.layers[i].step, end_of(cuts, i), /*is_loss=*/false));
-  std::vector<std::vector<std::string>> travel(layers + 1);  // the inputs that each layer is given; the last layer gives none
+  std::vector<std::vector<std::string>> travel(layers + 1);  // the inputs passed to each layer; the last layer passes none on
   std::set<std::string> later;
   for (size_t i = layers; i-- > 0;) {
     add_inputs(program, placeholders_of(flow, parts[i]), later);

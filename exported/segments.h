@@ -1,4 +1,4 @@
-// A program in parts: a routine for each layer, and one for the loss.
+// A program divided into parts: a routine for each layer, and one for the loss.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,15 +13,15 @@
 
 namespace gannet::exported {
 
-// A part of a program. It takes the values that cross into it, and then those inputs of the batch that it or a
-// later layer needs; it returns the same for the next part.
+// A part of a program. Its inputs are the values that cross into it, followed by the batch inputs
+// that it or a later layer needs; its outputs are the same for the next part.
 struct Segment {
   std::string name;
   size_t first = 0, last = 0;        // its fixed steps are in [first, last)
   std::vector<size_t> values;        // slots of the outermost routine, which cross into it
   std::vector<std::string> inputs;   // of the batch
   std::vector<size_t> given;         // placeholders: parameters, buffers and constants
-  std::vector<bool> is_number;       // by value: on the wire a number is a tensor without dimensions
+  std::vector<bool> is_number;       // by value: whether it is a number, which is sent as a zero-dimensional tensor
   Routine routine;                   // its inputs are `values`, `inputs` and `given`
   std::vector<std::string> tensors;  // parameters and buffers that it uses
 };
@@ -31,13 +31,14 @@ struct Segments {
   Segment loss;
 };
 
-// The inputs of the batch that the layers need, and those that the loss needs, in the order of the file.
+// The batch inputs that the layers need and those that the loss needs, in the order of the file.
 struct NeededInputs {
   std::vector<std::string> layers, loss;
 };
 NeededInputs inputs_needed(const Program& program, const Flow& flow, const Cuts& cuts);
 
-// `needed`: what the first layer and the loss are given. It may be more than the program needs.
+// `needed`: the inputs passed to the first layer and to the loss, which may be more than the
+// program needs.
 Segments segments_of(const Program& program, const Flow& flow, const Cuts& cuts, const NeededInputs& needed);
 
 // Runs a segment. `given`: its parameters, buffers and constants.

@@ -1,4 +1,5 @@
-// Sizes of inputs as expressions of symbols, and relations between them: what a trace assumed of a batch.
+// Input sizes as expressions of symbols, and relations between them: the trace's assumptions about
+// a batch.
 //
 //   Size size = read_size(json, ...);            // ["*", "s0", ["+", "s1", 1]]
 //   evaluate(size, {2, 8});                      // 18
@@ -39,15 +40,16 @@ struct Relation {
 Size read_size(const Value& json, const std::vector<Symbol>& symbols, const std::string& where);
 Relation read_relation(const Value& json, const std::vector<Symbol>& symbols, const std::string& where);
 
-// Python's floor division and remainder. nullopt: a division by zero, or a number beyond 64 bits.
+// With Python's floor division and remainder. Returns nullopt on division by zero or if a number
+// exceeds 64 bits.
 std::optional<int64_t> floor_divide(int64_t a, int64_t b);
 std::optional<int64_t> floor_remainder(int64_t a, int64_t b);
 
-// nullopt likewise; a relation with such a size does not hold.
+// Returns nullopt in the same cases; a relation with such a size does not hold.
 std::optional<int64_t> evaluate(const Size& size, std::span<const int64_t> values);
 bool holds(const Relation& relation, std::span<const int64_t> values);
 
-// "s0 * (s1 + 1)", with each symbol under the name in `names`.
+// "s0 * (s1 + 1)", with the symbols' names taken from `names`.
 std::string to_text(const Size& size, std::span<const std::string> names);
 std::string to_text(const Relation& relation, std::span<const std::string> names);
 

@@ -13,7 +13,8 @@ namespace {
 
 using Names = std::unordered_set<std::string_view>;
 
-// Operators that draw random numbers. LibTorch tags most of them; composite ones may lack the tag.
+// Operators that draw random numbers. LibTorch tags most of them; composite operators may lack the
+// tag.
 const Names& random_names() {
   static const Names& names = *new Names{// never destroyed
                                          "dropout",
@@ -107,7 +108,8 @@ void add_operator_facts(const Step& step, const std::vector<bool>& is_buffer, St
   }
 }
 
-// Nested graphs may return what they were given. One that writes at all counts as writing into everything it was given.
+// A nested graph may return its operands. If it writes at all, it counts as writing into every
+// operand.
 void add_nested_facts(const Program& program, const Step& step, StepFacts& facts) {
   facts.shares = facts.reads;
   const size_t graphs = step.kind == Step::Kind::kCond ? 2 : 1;

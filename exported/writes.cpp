@@ -12,14 +12,14 @@
 namespace gannet::exported {
 namespace {
 
-// Of one tensor these return it, or a view of it; of several a new one.
+// Given one tensor, these return it or a view of it; given several, they return a new one.
 bool joins_several(std::string_view name, const std::vector<Operand>& operands) {
   if (name != "cartesian_prod" && name != "chain_matmul" && name != "einsum") return false;
   return std::none_of(operands.begin(), operands.end(),
                       [](const Operand& one) { return one.kind == Operand::Kind::kList && one.list.size() == 1; });
 }
 
-// Running statistics, which these write where they are trained, without a word of it in their schemas.
+// In training mode these write running statistics, which their schemas do not declare.
 bool writes_statistics(std::string_view name, const c10::FunctionSchema& schema, const std::vector<Operand>& operands) {
   if (name != "batch_norm" && name != "native_batch_norm" && name != "instance_norm") return false;
   for (size_t i = 0; i < operands.size(); ++i)
@@ -111,7 +111,7 @@ std::optional<size_t> Writes::add_write(size_t slot) {
 std::optional<size_t> Writes::add_call(Writes& nested, std::span<const Operand> operands, const std::vector<Operand>& outputs,
                                        size_t first_result) {
   std::optional<size_t> guarded;
-  std::vector<size_t> slot_of(operands.size(), kNone);  // by the first of the nested inputs that count as one
+  std::vector<size_t> slot_of(operands.size(), kNone);  // by the representative of the nested inputs that count as one
   for (size_t i = 0; i < operands.size(); ++i)
     each_slot(operands[i], [&](size_t slot) {
       if (input_of(slot) == kNone) return;

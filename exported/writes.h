@@ -1,6 +1,8 @@
-// Which inputs of a graph its steps may write into: through views and through nested graphs as well.
+// Finds the inputs of a graph that its steps may write into, including through views and nested
+// graphs.
 //
-// Inputs whose memory may be in one value, as the operands that cond() chooses from, count as one.
+// Inputs whose memory may end up in one value, such as the operands that cond() chooses from, count
+// as one.
 #pragma once
 
 #include <ATen/core/function_schema.h>
@@ -20,13 +22,13 @@ class Writes {
  public:
   explicit Writes(size_t inputs = 0);
 
-  void guard(size_t input) { guarded_[input] = input; }  // before everything else
-  // The value in `slot` may have the memory of the value in `of`.
+  void guard(size_t input) { guarded_[input] = input; }  // before any other call
+  // The value in `slot` may share the memory of the value in `of`.
   void add_view(size_t slot, size_t of);
-  // Returns the guarded input that a write into `slot` may be a write into.
+  // Returns the guarded input that a write into `slot` may modify.
   std::optional<size_t> add_write(size_t slot);
-  // A call of a nested graph, whose inputs are `operands` and whose outputs are `outputs`: its writes, and its results' views.
-  // Returns a guarded input that it may write into.
+  // Records the writes of a nested graph that is called with `operands`, and that its `outputs` may
+  // be views of them. Returns a guarded input that it may write into.
   std::optional<size_t> add_call(Writes& nested, std::span<const Operand> operands, const std::vector<Operand>& outputs,
                                  size_t first_result);
 
@@ -37,15 +39,16 @@ class Writes {
   void join(size_t one, size_t other);
 
   std::vector<size_t> input_of_;  // by slot
-  std::vector<size_t> joined_;    // by input: an earlier one that it counts as, or itself
-  std::vector<size_t> guarded_;   // by the first of those that count as one
+  std::vector<size_t> joined_;    // by input: an earlier input that it counts as one with, or itself
+  std::vector<size_t> guarded_;   // by the representative of the inputs that count as one
   std::vector<bool> is_written_;  // likewise
 };
 
-// Whether the results of an operator of this name may be its argument, or views of it, although its schema does not say so.
+// Whether an operator of this name may return its argument, or a view of it, although its schema
+// does not declare it.
 bool may_return_argument(std::string_view name);
 
-// The operands of an operator that it writes into, and those whose memory its results may have.
+// The operands that an operator writes into, and those whose memory its results may share.
 struct Effects {
   std::vector<size_t> written, viewed;
 };

@@ -29,7 +29,7 @@ BertConfig BertConfig::from(const ModelConfig& json) {
   config.classifier_dropout = json.number("classifier_dropout", config.classifier_dropout);
   require_activation(json, "hidden_act", config.hidden_act);
   if (config.hidden_size % config.num_attention_heads != 0)
-    json.refuse("num_attention_heads", "hidden_size " + std::to_string(config.hidden_size) + " is no multiple of it");
+    json.refuse("num_attention_heads", "hidden_size " + std::to_string(config.hidden_size) + " is not a multiple of it");
   if (const std::string kind = json.text("position_embedding_type", "absolute"); kind != "absolute")
     json.refuse("position_embedding_type", "this BERT has absolute positions");
   if (json.flag("is_decoder", false)) json.refuse("is_decoder", "this BERT is an encoder");

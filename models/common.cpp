@@ -38,7 +38,7 @@ void require_multiple(const char* whole_name, int64_t whole, const char* part_na
   if (part >= 1 && whole >= 1 && whole % part == 0) return;
   throw Error(
       ErrorCode::kArgument,
-      std::string(whole_name) + " " + std::to_string(whole) + " is no multiple of " + part_name + " " + std::to_string(part),
+      std::string(whole_name) + " " + std::to_string(whole) + " is not a multiple of " + part_name + " " + std::to_string(part),
       "both are at least 1, and each head has an equal part");
 }
 

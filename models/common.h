@@ -2,7 +2,7 @@
 // parameter is sharded as soon as the next one is made), attention under a mask, the loss.
 //
 // A new model has a header in models/include/gannet/models/, a source beside this file, a row in
-// tests/models/make_fixtures.py, and tests. It includes public headers alone.
+// tests/models/make_fixtures.py, and tests. It includes only public headers.
 #pragma once
 
 #include <ATen/TensorOperators.h>

@@ -115,8 +115,8 @@ Gpt2Config Gpt2Config::from(const ModelConfig& json) {
   config.scale_attn_by_inverse_layer_idx = json.flag("scale_attn_by_inverse_layer_idx", other.scale_attn_by_inverse_layer_idx);
   require_activation(json, "activation_function", config.activation_function);
   if (config.n_embd % config.n_head != 0)
-    json.refuse("n_head", "n_embd " + std::to_string(config.n_embd) + " is no multiple of it");
-  if (json.flag("add_cross_attention", false)) json.refuse("add_cross_attention", "this GPT-2 is a decoder alone");
+    json.refuse("n_head", "n_embd " + std::to_string(config.n_embd) + " is not a multiple of it");
+  if (json.flag("add_cross_attention", false)) json.refuse("add_cross_attention", "this GPT-2 is only a decoder");
   if (!json.flag("tie_word_embeddings", true))
     json.refuse("tie_word_embeddings", "this GPT-2's output layer is its token embedding");
   return config;

@@ -164,13 +164,13 @@ LlamaConfig LlamaConfig::from(const ModelConfig& json) {
   config.num_key_value_heads =
       json.size("num_key_value_heads", is_mistral && !is_there("num_key_value_heads") ? 8 : config.num_attention_heads);
   if (!json.find("head_dim") && config.hidden_size % config.num_attention_heads != 0)
-    json.refuse("num_attention_heads", "hidden_size " + std::to_string(config.hidden_size) + " is no multiple of it");
+    json.refuse("num_attention_heads", "hidden_size " + std::to_string(config.hidden_size) + " is not a multiple of it");
   config.head_dim = json.size("head_dim", config.hidden_size / config.num_attention_heads);
   if (config.head_dim % 2 != 0)
     json.refuse("head_dim", "a head of " + std::to_string(config.head_dim) + " elements has no pairs to turn");
   if (config.num_attention_heads % config.num_key_value_heads != 0)
     json.refuse("num_key_value_heads",
-                "num_attention_heads " + std::to_string(config.num_attention_heads) + " is no multiple of it");
+                "num_attention_heads " + std::to_string(config.num_attention_heads) + " is not a multiple of it");
   config.max_position_embeddings = json.size("max_position_embeddings", is_qwen2     ? 32768
                                                                         : is_mistral ? 4096 * 32
                                                                                      : config.max_position_embeddings);

@@ -1,4 +1,4 @@
-// Code shared by the kernels in core/nn: the rules of rule.h for SIMD lanes, loops over a row,
+// Code shared by the kernels in nn: the rules of rule.h for SIMD lanes, loops over a row,
 // and dropout words. This file is compiled once per SIMD target. Include it after <hwy/highway.h>.
 #if defined(GANNET_NN_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GANNET_NN_LANES_INL_H_

@@ -93,7 +93,7 @@ void TrainingArguments::check() const {
   }
   for (const std::string& name : given)
     if (!arguments::find(name))
-      wrong.push_back("given names '" + name + "', which is no argument" + arguments::did_you_mean(name));
+      wrong.push_back("given names '" + name + "', which is not an argument" + arguments::did_you_mean(name));
   for (std::string& one : arguments::contradictions(*this)) wrong.push_back(std::move(one));
   if (wrong.empty()) return;
   std::string all = wrong[0];

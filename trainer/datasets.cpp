@@ -106,7 +106,7 @@ Source first_samples(Source source, int64_t limit) {
   const auto samples = samples_of(source);
   if (!samples)
     throw Error(ErrorCode::kArgument, "max_train_samples or max_eval_samples on a stream, whose samples have no number",
-                "end the stream itself after so many");
+                "end the stream itself after that many samples");
   source.size = [count = std::min(*samples, limit)] { return std::optional<size_t>(count); };
   return source;
 }
@@ -137,14 +137,14 @@ void fail_without_loss() {
 
 void fail_without_logits() {
   throw Error(ErrorCode::kArgument,
-              "label_smoothing_factor is above 0, and this model's forward(batch.data, batch.target) returns the loss alone: "
+              "label_smoothing_factor is above 0, and this model's forward(batch.data, batch.target) returns only the loss: "
               "smoothing needs its logits",
               "give the model a logits(data), let forward return loss and logits (a pair), or smooth in a compute_loss");
 }
 
 void warn_without_predictions() {
   log_warning(
-      "compute_metrics gets no predictions: this model's forward(batch.data, batch.target) returns the loss alone (give it a "
+      "compute_metrics gets no predictions: this model's forward(batch.data, batch.target) returns only the loss (give it a "
       "logits(data), or let forward return a pair of loss and logits)");
 }
 

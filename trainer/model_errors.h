@@ -1,7 +1,7 @@
 // Translates LibTorch's exceptions from a model, because a mismatch of batch and model is the
 // program's mistake.
 //
-//   const Measured measured = of_model("update 3, forward of the model", [&] { return measure(batch); });
+//   const BatchMeasurement measured = of_model("update 3, forward of the model", [&] { return measure(batch); });
 #pragma once
 
 #include <string>

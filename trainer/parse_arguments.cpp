@@ -183,7 +183,7 @@ TrainingArguments parse_training_arguments(int& argc, char** argv, const ParseOp
     const size_t place = words.at++;
     const std::string& word = words.all[place];
     if (!is_option(word)) {
-      mistakes.add("'" + word + "' is no argument and no value of one");
+      mistakes.add("'" + word + "' is neither an argument nor the value of one");
       continue;
     }
     const size_t equals = word.find('=');

@@ -22,7 +22,7 @@ void fail_without_pipeline_loss() {
 }
 
 void fail_with_pipeline_loss() {
-  throw Error(ErrorCode::kArgument, "compute_loss of a Trainer that trains a pipeline: the last stage alone computes the loss",
+  throw Error(ErrorCode::kArgument, "compute_loss of a Trainer that trains a pipeline: only the last stage computes the loss",
               "pass the Trainer a pipe::Module with that loss as pipe::Options::loss_fn, and leave compute_loss out");
 }
 

@@ -42,7 +42,7 @@ void refuse_other_checkpoints(const fs::path& path) {
                     "\"), and without resume_from_checkpoint; where DeepSpeed saved it (a folder global_stepN in it), "
                     "`gannet checkpoint import` takes its optimizer too (docs/import_export.md)");
   if (fs::exists(path / "model.safetensors", ignored) || fs::exists(path / "pytorch_model.bin", ignored))
-    throw Error(ErrorCode::kArgument, named + "holds weights alone (it has no manifest.json)",
+    throw Error(ErrorCode::kArgument, named + "holds only weights (it has no manifest.json)",
                 "begin with its weights, and without resume_from_checkpoint; a run with save_only_model cannot be resumed");
   throw Error(ErrorCode::kArgument, named + "is a folder without a checkpoint: it has no manifest.json",
               "give a folder checkpoint-N that a Trainer saved, or begin without resume_from_checkpoint");
@@ -88,7 +88,7 @@ void refuse_what_is_no_folder(const fs::path& path) {
   const std::string named = "resume_from_checkpoint names " + path.string() + ", which ";
   if (fs::exists(path, ignored))
     throw Error(ErrorCode::kArgument, named + "is a file, and a checkpoint is a folder",
-                fs::exists(parent / "manifest.json", ignored) ? "give the folder that it lies in, " + parent.string()
+                fs::exists(parent / "manifest.json", ignored) ? "give its folder, " + parent.string()
                                                               : "give a folder checkpoint-N that a Trainer saved");
   std::vector<std::string> there = checkpoints_in(parent);
   there.resize(std::min<size_t>(there.size(), 3));

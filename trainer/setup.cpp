@@ -185,7 +185,7 @@ void TrainerBase::initialize() {
   if (arguments_.eval_strategy != "no" && !metric.empty() && metric != "loss" && metric != "eval_loss" &&
       (!has_metrics() || arguments_.prediction_loss_only))
     throw Error(ErrorCode::kArgument,
-                "metric_for_best_model is '" + metric + "', and evaluations without compute_metrics have eval_loss alone",
+                "metric_for_best_model is '" + metric + "', and evaluations without compute_metrics have only eval_loss",
                 "give .compute_metrics, which returns it, or name loss");
   fire(TrainerEventKind::kInitEnd);
 }

@@ -64,9 +64,9 @@ void TrialContext::add_engine(std::shared_ptr<EngineBase> engine, const std::str
   const bool is_plain =
       std::all_of(folder.begin(), folder.end(), [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; });
   if (!is_plain)
-    throw Error(ErrorCode::kArgument, "wrap_model_engine: '" + folder + "' is no name for a folder",
+    throw Error(ErrorCode::kArgument, "wrap_model_engine: '" + folder + "' is not a valid folder name",
                 "use letters, digits, '_' and '-'");
-  for (const Wrapped& known : engines_) {
+  for (const WrappedEngine& known : engines_) {
     if (known.engine == engine)
       throw Error(ErrorCode::kArgument, "wrap_model_engine was given the engine '" + known.name + "' twice", "register it once");
     if (known.name == folder)

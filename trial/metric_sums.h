@@ -19,7 +19,7 @@ class MetricSums {
  public:
   // `where` starts error texts: "train_batch, batch 7". Throws Error(kArgument) if metrics are
   // missing, not single numbers or named differently than before, or if of_samples() is negative.
-  void add(const BatchMetrics& metrics, const detail::Drawn& drawn, const std::string& where);
+  void add(const BatchMetrics& metrics, const detail::DrawnCount& drawn, const std::string& where);
   // Averages each metric over all ranks, and clears the sums. Every rank calls it. NaN and infinity
   // are preserved. Throws Error(kMismatch) if ranks have different metrics.
   TrialMetrics average(EngineBase& engine, const std::string& what);

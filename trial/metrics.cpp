@@ -71,7 +71,7 @@ double number_from_value(const Value& value) {
 
 double MetricSums::Sum::total() const { return host + (device.defined() ? device.item<double>() : 0); }
 
-void MetricSums::add(const BatchMetrics& metrics, const detail::Drawn& drawn, const std::string& where) {
+void MetricSums::add(const BatchMetrics& metrics, const detail::DrawnCount& drawn, const std::string& where) {
   const at::NoGradGuard no_grad;
   if (metrics.values().empty())
     throw Error(ErrorCode::kArgument, where + " returned no metrics",

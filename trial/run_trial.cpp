@@ -66,7 +66,7 @@ TrialResult run_trial(const char* type, const MakeTrial& make, TrialSettings set
     TrialContext context(std::move(settings), world);
     const auto trial = make(context);
     return TrialRunner(*trial, context, readable(type)).run();
-  } catch (const std::exception& error) {  // this rank alone may throw, and the program may catch it: others must not wait
+  } catch (const std::exception& error) {  // perhaps only this rank throws, and the program may catch it: others must not wait
     world->report_failure("run_trial()", error.what());
     throw;
   }

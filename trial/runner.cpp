@@ -138,7 +138,7 @@ void TrialRunner::open_loaders() {
                 "build one, or leave the argument out");
 }
 
-void TrialRunner::check_loader(const TrialBase::Opened& opened) const {
+void TrialRunner::check_loader(const TrialBase::OpenedLoader& opened) const {
   if (!context_.checks_loader_ || !opened.micro_batches) return;
   const LoaderOptions wanted = context_.loader_options();
   const LoaderOptions& given = opened.options;

@@ -26,7 +26,7 @@ class TrialRunner {
   void check_engines() const;
   void open_loaders();
   void compare_settings();
-  void check_loader(const TrialBase::Opened& opened) const;
+  void check_loader(const TrialBase::OpenedLoader& opened) const;
   void plan();
   void check_hparams_were_read() const;
   void train_one_batch();

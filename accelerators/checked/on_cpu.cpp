@@ -67,7 +67,7 @@ void launch(uint32_t device, std::string_view name, const std::vector<Access>& a
   } catch (const sdk::Failure& failure) {
     throw c10::AcceleratorError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, GANNET_INVALID_ARGUMENT,
                                 std::string(failure.what()) +
-                                    " (let the later stream wait for an event behind the earlier use; memory that another stream "
+                                    " (let the later stream wait for an event after the earlier use; memory that another stream "
                                     "than its own uses is named to record_stream)");
   }
 }

@@ -24,7 +24,7 @@ void QueueEvent::wait() {
 }
 
 // If there is no stream, the caller waits. The stream's work runs on the caller's thread, so this
-// thread waits for the library's work, too; the host's clock is not advanced.
+// thread also waits for the library's work; the host's clock is not advanced.
 void QueueEvent::block(void* stream) {
   if (!stream) return wait();
   wait_until_run();
@@ -46,9 +46,9 @@ void CheckedQueue::wait(QueueEvent& event) {
   Checker::get().wait(actor_, event.clock());
 }
 
-void CheckedQueue::submit(const char* operation, const std::vector<Use>& uses, std::function<void()> work) {
+void CheckedQueue::submit(const char* operation, const std::vector<MemoryUse>& uses, std::function<void()> work) {
   std::vector<Access> accesses;
-  for (const Use& use : uses) {
+  for (const MemoryUse& use : uses) {
     const auto begin = reinterpret_cast<uint64_t>(use.begin);
     if (use.bytes > 0) accesses.push_back({begin, begin + use.bytes, use.writes});
   }

@@ -40,7 +40,7 @@ class CheckedQueue : public NativeStream {
   void wait_stream(void* stream);
 
   NativeStream* stream() { return this; }
-  void submit(const char* operation, const std::vector<Use>& uses, std::function<void()> work) override;
+  void submit(const char* operation, const std::vector<MemoryUse>& uses, std::function<void()> work) override;
   void* memory(const void* address) override;
 
  private:

@@ -1,5 +1,5 @@
-// What differs between NVIDIA's and AMD's GPUs besides the names of the runtime's functions
-// (gannet/elementwise/gpu_runtime.h), as constants.
+// Constants for the differences between NVIDIA's and AMD's GPUs, besides the names of the runtime's
+// functions (gannet/elementwise/gpu_runtime.h).
 #pragma once
 
 #include <dlfcn.h>

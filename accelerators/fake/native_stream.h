@@ -10,7 +10,7 @@ namespace gannet::accelerators {
 
 class NativeStream {
  public:
-  struct Use {
+  struct MemoryUse {
     const void* begin;  // as the library was given it
     uint64_t bytes;
     bool writes;
@@ -18,7 +18,7 @@ class NativeStream {
   virtual ~NativeStream() = default;
   // Runs `work` asynchronously, in the queue's order. `uses`: the device memory that it reads and
   // writes.
-  virtual void submit(const char* operation, const std::vector<Use>& uses, std::function<void()> work) = 0;
+  virtual void submit(const char* operation, const std::vector<MemoryUse>& uses, std::function<void()> work) = 0;
   // The host's address of the bytes at an address of the device.
   virtual void* memory(const void* address) = 0;
 };

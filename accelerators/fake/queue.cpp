@@ -87,7 +87,8 @@ FakeQueue::~FakeQueue() {
   given_.notify_one();
   worker_.join();
   if (mishap_ && !mishap_->is_told.exchange(true))
-    host_.warn("queue '" + name_ + "' of the fake device ended with a failure that nobody asked for: " + mishap_->failure.what());
+    host_.warn("queue '" + name_ +
+               "' of the fake device ended with a failure that was never queried: " + mishap_->failure.what());
 }
 
 void FakeQueue::give(std::function<void()> work) {

@@ -74,7 +74,7 @@ class FakeQueue : public NativeStream {
   void wait(const FakeEvent& event);
   void wait_stream(void* stream);  // null: compute, which has already run synchronously
   NativeStream* stream() { return this; }
-  void submit(const char*, const std::vector<Use>&, std::function<void()> work) override { run_late(std::move(work)); }
+  void submit(const char*, const std::vector<MemoryUse>&, std::function<void()> work) override { run_late(std::move(work)); }
   void* memory(const void* address) override { return const_cast<void*>(address); }
 
  private:

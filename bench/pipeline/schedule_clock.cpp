@@ -127,7 +127,7 @@ void run(const std::string& name, uint32_t stages, int64_t micro_batches, int st
   pipeline::Times times = even_times(schedule, {});
   times.of_part[0].weight += times.of_part[0].input;  // the first part computes no input gradient
   times.of_part[0].input = 0;
-  const pipeline::Simulated simulated = simulate(schedule, times);
+  const pipeline::SimulatedStep simulated = simulate(schedule, times);
   for (uint32_t rank = 0; rank < stages; ++rank) {
     world->barrier();
     if (world->rank() != rank) continue;

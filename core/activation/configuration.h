@@ -26,7 +26,7 @@ class InputStore;
 
 struct Configuration {
   config::ActivationCheckpointing settings;
-  std::shared_ptr<ProcessGroup> tensor_group;  // ranks that have the same inputs; null: this rank alone
+  std::shared_ptr<ProcessGroup> tensor_group;  // ranks that have the same inputs; null: only this rank
   std::shared_ptr<InputStore> inputs;          // null: inputs stay where they are
   // Adds a span to the engine's trace. Empty if the engine has no trace. Times are from the steady
   // clock.

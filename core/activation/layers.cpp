@@ -166,7 +166,7 @@ std::vector<Layer> layers_of(const std::shared_ptr<torch::nn::SequentialImpl>& s
       Wire results;
       if (!give_if<Tensor, TensorPair, TensorTriple, TensorQuadruple, std::pair<Tensor, Tensor>, Wire>(value, results))
         throw Error(ErrorCode::kUnsupported,
-                    formatted("layer '{}' returned a {}: tensors alone pass between layers", printable(name),
+                    formatted("layer '{}' returned a {}: only tensors pass between layers", printable(name),
                               c10::demangle(value.type_info().name())),
                     "return a tensor, up to four in a std::tuple, or several in a std::vector");
       return results;

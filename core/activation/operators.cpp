@@ -121,7 +121,7 @@ void Operators::keep(const at::Tensor& tensor) {
   if (zero::is_watched(storage_of(tensor)))
     throw Error(ErrorCode::kUnsupported,
                 formatted("a region of activation checkpointing writes into a parameter of shape {} that is gathered for it, and "
-                          "its recomputation would write it once more",
+                          "its recomputation would write it a second time",
                           shape_text(tensor.sizes())),
                 "write it outside of the region, or keep whole parameters on each rank (ZeRO stages 0 to 2)");
   // Keeps the whole storage, because another operator may write into a different view of it.

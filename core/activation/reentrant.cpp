@@ -70,7 +70,7 @@ class ReentrantRegion : public torch::CustomClassHolder {
   variable_list backward(const variable_list& gradients) {
     if (!torch::autograd::Engine::get_default_engine().is_checkpoint_valid())
       throw Error(ErrorCode::kUnsupported,
-                  formatted("{} with use_reentrant has come into a backward that asks for the gradients of some tensors alone "
+                  formatted("{} with use_reentrant has come into a backward that asks for the gradients of only some tensors "
                             "(autograd::grad, or backward with inputs): it would add to those of all others",
                             name()),
                   kOtherForm);
@@ -100,7 +100,7 @@ class ReentrantRegion : public torch::CustomClassHolder {
       throw Error(ErrorCode::kMismatch,
                   formatted("the recomputation of {} differs from its forward: it returned {} tensors, and the forward {}",
                             name(), outputs.size(), gradients.size()),
-                  "let the function depend on its arguments alone: train() and eval() as they were, no state of its own");
+                  "let the function depend only on its arguments: train() and eval() as they were, no state of its own");
     variable_list roots, of_roots;
     for (size_t i = 0; i < outputs.size(); ++i)
       if (outputs[i].defined() && outputs[i].requires_grad() && gradients[i].defined()) {

@@ -119,7 +119,7 @@ class Region::FillingKeeper : public Keeper {
                     region_.name(), operator_text(replayed_.current_operator()), c10::toString(tensor.scalar_type()),
                     shape_text(tensor.sizes()), tensor.device().str(), operator_text(place.saved_by), c10::toString(place.dtype),
                     shape_text(place.sizes), place.device->str(), index + 1),
-          "let the function depend on its arguments alone: train() and eval() as they were, no state of its own");
+          "let the function depend only on its arguments: train() and eval() as they were, no state of its own");
     if (backward_ == kNoBackward && &place != &wanted_) return;
     SavedTensorPlace::FilledTensor& filled = place.by_backward[backward_];
     if (filled.is_read && &place != &wanted_) return;
@@ -185,7 +185,7 @@ void Region::recompute(int64_t backward, SavedTensorPlace& wanted) {
         formatted("the recomputation of {} differs from its forward: its operators saved {} tensors for backward, and those of "
                   "the forward {}",
                   name(), filling.count(), places_.size()),
-        "let the function depend on its arguments alone: train() and eval() as they were, no state of its own");
+        "let the function depend only on its arguments: train() and eval() as they were, no state of its own");
   if (backward == kNoBackward || std::find(backwards_.begin(), backwards_.end(), backward) != backwards_.end()) return;
   backwards_.push_back(backward);
   if (backwards_.size() > kMostBackwards) forget(backwards_.front());

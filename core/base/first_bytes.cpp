@@ -120,7 +120,7 @@ RecognizedFormat recognized(std::string_view head, uint64_t file_bytes) {
               "the download met an error page or a login: open it to see, and fetch the file again"};
   if ((text.starts_with('{') || text.starts_with('[')) && text.find('\0') == text.npos)
     return {Format::kJson, "a JSON text",
-            "it may be an index or settings: give the folder that it lies in, or a file of weights; or a server's answer: fetch "
+            "it may be an index or settings: give its folder, or a file of weights; or a server's answer: fetch "
             "the file again"};
   if (is_yaml(text)) return {Format::kYaml, "a YAML text", "settings are JSON; weights are safetensors or files of torch.save"};
   if (file_bytes == head.size() && is_text(text))

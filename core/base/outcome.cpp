@@ -37,7 +37,7 @@ std::string outcome(const std::function<std::string()>& part) {
   } catch (const std::exception& error) {
     return text_of({ErrorCode::kInternal, error.what()});
   } catch (...) {
-    return text_of({ErrorCode::kInternal, "an exception that is no std::exception"});
+    return text_of({ErrorCode::kInternal, "an exception that is not a std::exception"});
   }
 }
 

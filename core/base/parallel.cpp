@@ -57,7 +57,7 @@ int32_t parallel_for(uint64_t begin, uint64_t end, uint64_t grain, gannet_loop_b
 
 #else
 
-// LibTorch uses OpenMP's thread pool, too, so this is the number that at::set_num_threads() has
+// LibTorch uses OpenMP's thread pool as well, so this is the number that at::set_num_threads() has
 // set.
 uint32_t parallel_thread_count() { return static_cast<uint32_t>(std::max(1, omp_get_max_threads())); }
 

@@ -76,7 +76,7 @@ std::vector<std::string> doubts(const LatestTag& latest, const FoundCheckpoint& 
 [[noreturn]] void no_checkpoint(const std::string& folder) {
   if (files::kind_of(formatted("{}/{}", folder, kManifestName)).exists)
     throw Error(ErrorCode::kNotFound, formatted("{} is itself a checkpoint, not a folder of checkpoints", folder),
-                formatted("give the folder that it lies in, and '{}' as the tag", files::last_name(folder)));
+                formatted("give its folder, and '{}' as the tag", files::last_name(folder)));
   try {
     files::refuse_known_folder(folder);
   } catch (const Error& known) {  // there is no checkpoint: a load with if_present starts from scratch
@@ -95,7 +95,7 @@ std::vector<std::string> doubts(const LatestTag& latest, const FoundCheckpoint& 
       also = formatted(", only one of DeepSpeed's ({}), which `gannet checkpoint import` reads", name);
   }
   throw Error(ErrorCode::kNotFound, formatted("there is no checkpoint in {}{}", folder, also),
-              "check the path; checkpoints lie in <folder>/<tag>/");
+              "check the path; checkpoints are in <folder>/<tag>/");
 }
 
 Opened open_tag(const std::string& folder, const OpenOptions& options, const std::vector<FoundCheckpoint>& all) {

@@ -86,7 +86,7 @@ std::string tensors_in(const Manifest& manifest, const BlockRequest& request) {
         break;
       }
     }
-  if (names.empty()) return "no tensor lies there, but its header does";
+  if (names.empty()) return "the file's header is there, and no tensor";
   const size_t more = names.size() > 3 ? names.size() - 3 : 0;
   names.resize(names.size() - more);
   return formatted("tensors there: {}{}", join(names, ", "), more ? formatted(" and {} more", more) : "");

@@ -73,7 +73,7 @@ std::string this_host() {
   return name.data();
 }
 
-// What the other ranks need to know of a keeper's staging folder.
+// Describes a keeper's staging folder to the other ranks.
 Json description_of(const StagingFolder& staging, const Manifest& manifest, const Folder& folder) {
   return Json{{"name", staging.path.substr(staging.path.rfind('/') + 1)},
               {"host", this_host()},

@@ -25,7 +25,7 @@ Value value_of(const std::string& text, const std::string& assignment) {
     return *parse_text(formatted("{{\"value\":{}}}", text), "--set").root.find("value");
   } catch (const Error& error) {
     throw Error(ErrorCode::kArgument, formatted("--set '{}': the value is not JSON ({})", assignment, error.message()),
-                "write it as it would stand in the file, in quotes for the shell: --set 'optimizer.params.betas=[0.9, 0.98]'");
+                "write it as in the file, in quotes for the shell: --set 'optimizer.params.betas=[0.9, 0.98]'");
   }
 }
 

@@ -45,7 +45,7 @@ bool begins_object(const std::string& text) {
   return first != std::string::npos && text[first] == '{';
 }
 
-config::Document::OwnSectionsPtr own_of(const std::vector<ConfigSection>& sections) {
+config::Document::OwnSectionsPtr sections_of_program(const std::vector<ConfigSection>& sections) {
   return sections.empty() ? nullptr : std::make_shared<const config::OwnSections>(sections);
 }
 
@@ -64,11 +64,11 @@ std::shared_ptr<const config::Document> read_document(const std::string& path_or
 }  // namespace
 
 Config read_config(const std::string& path_or_json, const std::vector<ConfigSection>& sections) {
-  return Config(read_document(path_or_json, own_of(sections)));
+  return Config(read_document(path_or_json, sections_of_program(sections)));
 }
 
 Config read_config(const Dict& dictionary, const std::vector<ConfigSection>& sections) {
-  return Config(config::Document::from_dict(dictionary, "code", own_of(sections)));
+  return Config(config::Document::from_dict(dictionary, "code", sections_of_program(sections)));
 }
 
 Config::Config(const std::string& path_or_json) : document_(read_document(path_or_json)) {}

@@ -81,7 +81,7 @@ void check_masters(const Settings& settings, const Document& document) {
     throw Error(
         ErrorCode::kUnsupported,
         formatted("{}{} is true beside fp32 masters: Gannet does not implement this", where(document, states), dotted(states)),
-        "set bf16.bf16_master_weights_and_grads to true, too, with the optimizer AdamWBF16; or leave the key out");
+        "also set bf16.bf16_master_weights_and_grads to true, with the optimizer AdamWBF16; or leave the key out");
   if (!settings.bf16.without_masters) return;
   const char* const key = "/bf16/bf16_master_weights_and_grads";
   if (!settings.bf16.enabled)

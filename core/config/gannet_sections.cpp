@@ -76,7 +76,7 @@ OwnSections::OwnSections(const std::vector<ConfigSection>& sections) {
           if (!there->is_section())
             wrong(section.name(), row.name, formatted("{} is a value, not a section", dotted(path)), "rename one");
         } else if (there) {
-          wrong(section.name(), row.name, "it stands twice", "keep one of the two");
+          wrong(section.name(), row.name, "it appears twice", "keep one of the two");
         }
       }
       add(path, type_of(section, row), row);
@@ -121,15 +121,16 @@ namespace gannet {
 
 ConfigSection::ConfigSection(std::string name, std::vector<ConfigRow> rows) : name_(std::move(name)), rows_(std::move(rows)) {
   if (!config::is_name(name_))
-    config::wrong(name_, "", "this is no name of a section", "letters, digits, '-' and '_', and neither '_' nor 'x-' in front");
+    config::wrong(name_, "", "this is not a valid section name",
+                  "letters, digits, '-' and '_', and neither '_' nor 'x-' in front");
   for (const ConfigRow& row : rows_) {
     for (const std::string& part : split(row.name, '.'))
       if (row.name.empty() || !config::is_name(part))
-        config::wrong(name_, row.name, "this is no name of a key",
+        config::wrong(name_, row.name, "this is not a valid key name",
                       "letters, digits, '-' and '_', and neither '_' nor 'x-' in front; '.' between inner sections");
     const config::Type type = config::type_of(*this, row);
     if (!config::is_range(type, row.range))
-      config::wrong(name_, row.name, formatted("{} is no range of a {}", in_quotes(row.range), row.type),
+      config::wrong(name_, row.name, formatted("{} is not a valid range for a {}", in_quotes(row.range), row.type),
                     "of numbers \">=0\", \">0\" or \"0..1\"; of a choice \"one|two\"; none of other types");
   }
   config::OwnSections({*this});  // checks for duplicate rows and for defaults that do not fit

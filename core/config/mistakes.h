@@ -32,7 +32,7 @@ bool attempt(std::vector<Error>* mistakes, Body&& body) {
 // Like Document::from_file, but throws only for syntax errors: invalid members are reported in
 // `mistakes` and left out.
 std::shared_ptr<const Document> read_file(const std::string& path, std::vector<Error>& mistakes);
-// Like resolve(), for a run of `ranks` processes; a mesh that does not divide them is a mistake, too.
+// Like resolve(), for a run of `ranks` processes; a mesh that does not divide them is also a mistake.
 // The result may be used only if there were no mistakes.
 ResolvedConfig resolve(const Document& document, int64_t ranks, std::vector<Error>& mistakes);
 

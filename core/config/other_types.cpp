@@ -16,7 +16,7 @@ struct OtherType {
 constexpr const char* kAdamW = "write \"AdamW\": it is fused on every device";
 constexpr const char* kAdamWOnCpu =
     "write \"AdamW\" (or \"Adam\"), and \"zero_optimization\": {\"stage\": 2, \"offload_optimizer\": {\"device\": \"cpu\"}}: "
-    "where its states lie says where it runs";
+    "the place of its states determines where it runs";
 constexpr const char* kLinear =
     "write \"WarmupDecayLR\" with warmup_num_steps and total_num_steps: linear warm-up, then linear decay";
 constexpr const char* kCosine = "write \"cosine\" with warmup_num_steps and total_num_steps";

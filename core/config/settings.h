@@ -31,7 +31,7 @@ struct Bf16 {
   bool enabled;
   bool check_grad_overflow;
   bool without_masters;  // parameters are their own masters, in bf16
-  bool bf16_states;      // states are bf16, too, in optimizers that take such parameters
+  bool bf16_states;      // states are also bf16, in optimizers that take such parameters
 };
 
 struct TorchAutocast {

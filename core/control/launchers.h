@@ -42,8 +42,8 @@ struct Claim {
 // Error(kConfig) if a value is not a number.
 std::vector<Claim> claims(const Variables& variables);
 
-// The claim of a launcher that started this process as one of several. RANK and WORLD_SIZE count as
-// such a claim, too.
+// The claim of a launcher that started this process as one of several. RANK and WORLD_SIZE also count as
+// such a claim.
 std::optional<Claim> claim_of_several(const Variables& variables);
 
 // The number of tasks that srun would start from this process, if it is part of a Slurm job but not

@@ -173,7 +173,7 @@ Verdict Referee::verdict_of_leaving(uint32_t rank, const std::string& group) con
   return {ErrorCode::kPeerLost,
           formatted("{} has left {}{}", named({rank}), ranks_[rank].visits.at(group).abandoned_what,
                     others.empty() ? "" : formatted(" ({})", others)),
-          "see that rank's error; what may fail on one rank alone is caught before it ends a call that all ranks make"};
+          "see that rank's error; what may fail on a single rank is caught before it ends a call that all ranks make"};
 }
 
 // A rank that left does not count as needed in a call that it had completed before: the ranks that

@@ -258,7 +258,7 @@ void claim_rank(Store& store, const Environment& environment) {
                 "give every process its own RANK; two jobs on one machine need different values of MASTER_PORT");
 }
 
-// Where this rank is among `members`: its address, its hosts, its number on its machine.
+// Sets this rank's position among `members`: its address, its hosts, its number on its machine.
 void find_place(RendezvousResult& meeting, const std::vector<Member>& members, const Environment& environment) {
   const auto is_beside = [&](const Member& one) { return one.machine == members[environment.rank].machine; };
   meeting.host_address = own_address(members, environment.rank);
@@ -287,7 +287,7 @@ RendezvousResult meet_once(const Environment& environment, uint32_t generation, 
   const bool is_misplaced = serves && is_elsewhere(environment.master_addr);
   wait_for_ranks(store, "arrived", environment.rank, environment.world_size,
                  formatted("at the rendezvous at {}{}", place(environment),
-                           is_misplaced ? ", which is no address of rank 0's machine," : ""),
+                           is_misplaced ? ", which is not an address of rank 0's machine," : ""),
                  patience);
 
   if (serves) store.set("met", "");

@@ -144,7 +144,7 @@ class Watch : public Watcher {
   // 5 ms, up to 20.
   double calls_in_hand_ = 0;
   RankZero rank_zero_ = kRuns;
-  // On rank 0: the other ranks. On any other rank: rank 0 alone; the calling threads send to it
+  // On rank 0: the other ranks. On any other rank: only rank 0; the calling threads send to it
   // directly, so that a process that dies in a call has already reported that call.
   std::list<Peer> peers_;
   bool over_ = false;

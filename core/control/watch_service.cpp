@@ -68,7 +68,7 @@ Watch::Watch(Store& store, const Options& options)
     if (socket.get() < 0)
       throw Error(ErrorCode::kUnavailable,
                   formatted("rank {} cannot reach the watch of rank 0 at {}:{}: {}", rank_, host, published[1], reason),
-                  "ranks connect to one another on free ports: see whether a firewall stands between their machines");
+                  "ranks connect to one another on free ports: see whether a firewall is between their machines");
     peers_.push_back({Channel(std::move(socket)), 0});
     peers_.front().channel.send({"hello", token_, std::to_string(rank_)});
   }
@@ -94,7 +94,7 @@ void Watch::wait_for_all() {
   throw Error(
       ErrorCode::kTimeout,
       formatted("{} did not connect to the watch of rank 0 within 30 s, though at the rendezvous before", name_ranks(missing)),
-      "see how those processes ended, and whether a firewall stands between their machines");
+      "see how those processes ended, and whether a firewall is between their machines");
 }
 
 void Watch::end_thread() {

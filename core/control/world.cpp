@@ -55,7 +55,7 @@ Environment environment_of_communicator(const DistributedOptions& options, plugi
                                         uint32_t generation) {
   if (options.rank || options.world_size || !options.init_method.empty())
     throw Error(ErrorCode::kArgument, "init_distributed was given a communicator, and a rank, a world size or an init_method",
-                "give the communicator alone: it has the ranks");
+                "give only the communicator: it has the ranks");
   const plugin::Plugin& named = registry.require(GANNET_KIND_COMM, lower(options.comm) == "auto" ? kMpi : options.comm, "");
   const plugin::Plugin& its = communicator_extension(named) ? named : registry.require(GANNET_KIND_COMM, kMpi, "");
   return environment_of(its, &*options.mpi_communicator, timeout, generation);

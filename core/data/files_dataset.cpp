@@ -37,7 +37,7 @@ Column column_of(const at::Tensor& tensor, const std::string& name, const std::s
   return {tensor.size(0), [tensor](int64_t sample) { return tensor[sample].clone(); }};
 }
 
-// What a dataset is, whatever its files are.
+// The samples of a dataset, independent of the file format.
 struct Samples {
   std::vector<std::string> names;
   int64_t count = 0;

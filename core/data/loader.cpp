@@ -73,10 +73,10 @@ void check_cursor(const DataCursor& cursor, const Source& source, int64_t sample
                 formatted("{} is that of a dataset of {} samples, this one has {}", place, cursor.dataset_size, samples),
                 next_step);
   if (sized && cursor.samples > samples)
-    throw Error(ErrorCode::kMismatch, formatted("{} lies beyond the dataset's {} samples", place, samples), next_step);
+    throw Error(ErrorCode::kMismatch, formatted("{} is beyond the dataset's {} samples", place, samples), next_step);
   if (sized && cursor.dataset_size > 0 && cursor.samples > 0 && cursor.shuffle != shuffle)
     throw Error(ErrorCode::kMismatch,
-                formatted("{} lies within an epoch that was {}shuffled, this loader does {}", place, cursor.shuffle ? "" : "not ",
+                formatted("{} is within an epoch that was {}shuffled, this loader does {}", place, cursor.shuffle ? "" : "not ",
                           shuffle ? "shuffle" : "not"),
                 "set gannet.shuffle as it was, until the epoch's end");
   if (!cursor.state.is_null() && !source.has_cursor)

@@ -28,7 +28,7 @@ Agreement::Agreement(uint32_t number_in_group, const std::vector<Group>& groups)
   frozen_ = facts_.add("which parameters require a gradient", Kind::kText);
   written_ = facts_.add("what the program wrote into parameters and its optimizer since the last step", Kind::kText);
   cleared_ = facts_.add("the hash of which gradients the program cleared (zero_grad() within a step)", Kind::kHash);
-  late_ = facts_.add("the hash of which gradients came behind their bucket", Kind::kHash);
+  late_ = facts_.add("the hash of which gradients came after their bucket", Kind::kHash);
   recomputes_ = facts_.add("whether gradient checkpointing is on");
   chooses_ = facts_.add("whether memory_limit has layers to choose from");
   for (const Group& group : groups) {

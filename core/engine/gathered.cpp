@@ -81,10 +81,11 @@ void GatheredParameters::State::find(const std::vector<at::Tensor>& parameters) 
   for (const at::Tensor& parameter : parameters) {
     const auto found = known.find(parameter.unsafeGetTensorImpl());
     if (found == known.end())
-      throw Error(ErrorCode::kArgument,
-                  formatted("zero::GatheredParameters was given a tensor of shape {} that is no parameter of the engine's module",
-                            shape_text(parameter.sizes().vec())),
-                  "give the module's own tensors (module->parameters()), not views or copies of them");
+      throw Error(
+          ErrorCode::kArgument,
+          formatted("zero::GatheredParameters was given a tensor of shape {} that is not a parameter of the engine's module",
+                    shape_text(parameter.sizes().vec())),
+          "give the module's own tensors (module->parameters()), not views or copies of them");
     const ChosenParameter& one = found->second;
     if (std::any_of(chosen.begin(), chosen.end(),
                     [&](const ChosenParameter& earlier) { return earlier.tensor.is_same(one.tensor); }))

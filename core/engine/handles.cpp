@@ -48,7 +48,7 @@ void check_hyperparameter(const Group& group, const std::string& name, double va
     plugin::check_dynamic(*plugin.descriptor, name, value);
   } catch (const Error& error) {
     throw Error(ErrorCode::kArgument, formatted("'{}' of parameter group '{}' was set: {}", name, group.name, error.message()),
-                formatted("these are the limits of optimizer '{}' in the config, too", plugin.name()));
+                formatted("these are also the limits of optimizer '{}' in the config", plugin.name()));
   }
 }
 

@@ -196,7 +196,7 @@ void refuse_cuts(const EngineBase::Impl& impl, const std::string& what) {
   const torch::optim::Optimizer& optimizer = impl.user_optimizer->get();
   throw Error(ErrorCode::kUnsupported,
               formatted("the program's own optimizer is a {}, and {}, which takes a rule that works element by element: those of "
-                        "torch::optim::Adam, AdamW, SGD, Adagrad and RMSprop do (with complex parameters SGD's alone), those of "
+                        "torch::optim::Adam, AdamW, SGD, Adagrad and RMSprop do (with complex parameters only SGD's), those of "
                         "other classes and of subclasses are not known to",
                         c10::demangle(typeid(optimizer).name()), what),
               "set zero_optimization.stage to 0 without offload, name an optimizer in the config, or write the rule as an "
@@ -250,7 +250,7 @@ void Construction::open() {
   if (!options_.build_stage)
     for (const char* const key : {"partition", "seed_layers", "activation_checkpoint_interval"})
       if (document_.find(formatted("/pipeline/{}", key)))
-        log_info(formatted("no effect: pipeline.{} (the model is no gannet::pipe::Module)", key));
+        log_info(formatted("no effect: pipeline.{} (the model is not a gannet::pipe::Module)", key));
   for (const auto& notice : impl_.resolved.notices) log_info(notice);
   log_config(impl_);
   if (options_.inference)

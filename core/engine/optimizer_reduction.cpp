@@ -34,7 +34,7 @@ void check_optimizer_reduction(const RankContext& context, const ParameterStore&
              "choose another optimizer");
   if (context.mesh->model())
     refuse(optimizer, "the mesh has ranks along an axis pipe or tensor, whose parts of the norm it does not see",
-           "train along the axis data alone, or choose another optimizer");
+           "train only along the axis data, or choose another optimizer");
 }
 
 void refuse_joining(const EngineBase::Impl& impl, size_t group, const std::string& parameter) {

@@ -21,9 +21,9 @@ namespace gannet {
 /// The earlier passes of a step, before the one that step() ends, and their results.
 struct EarlierPasses {
   int64_t micro_batches = 1;        // in each pass
-  bool is_perturbed = false;        // perturb() moved the parameters, or would have moved them but for `not_finite`
+  bool is_perturbed = false;        // perturb() moved the parameters, or would have, except for `not_finite`
   bool has_moved = false;           // perturb() did move them: the model has the perturbed parameters
-  bool has_second = false;          // keep_second_gradient() kept a gradient, or would have kept one but for `not_finite`
+  bool has_second = false;          // keep_second_gradient() kept a gradient, or would have, except for `not_finite`
   std::vector<const void*> frozen;  // trained parameters that were frozen at perturb(), which did not move them
   std::string not_finite;  // the first non-finite element, if a pass found one and did nothing; step() is skipped; "": none
 };

@@ -100,7 +100,7 @@ class Progress {
 
  private:
   bool has_forwarded_ = false;  // a training forward of this micro-batch or of an earlier one has ended
-  State state_ = State::kIdle;  // kept while torn: a load of weights alone keeps the micro-batch
+  State state_ = State::kIdle;  // kept while torn: a load of only weights keeps the micro-batch
   std::string torn_;
 };
 

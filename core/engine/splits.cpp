@@ -88,7 +88,7 @@ void declare_expert(const at::Tensor& parameter, const TensorSplit& split, doubl
         formatted("declare_expert: zero::Init has shared the parameter of shape {} out along data already, with the first "
                   "rank's values",
                   shape_text(parameter.sizes())),
-        "declare an expert right behind register_parameter, before the next parameter is made");
+        "declare an expert right after register_parameter, before the next parameter is made");
   if (declared) declared->is_along_expert = true;
   remember_split(parameter, std::move(declared), divisor);
 }

@@ -33,7 +33,7 @@ void declare_tied(const at::Tensor& parameter, const std::string& name) {
                 formatted("declare_tied: '{}' is {}", name,
                           parameter.defined() ? formatted("of dtype {}", c10::toString(parameter.scalar_type()))
                                               : std::string("an undefined tensor")),
-                "give a parameter of floating point, behind register_parameter");
+                "give a floating-point parameter, after register_parameter");
   if (const std::string owner = Ownership::owner_of(parameter); !owner.empty())
     throw Error(ErrorCode::kOrder, formatted("declare_tied: '{}' is trained by {} already", name, owner),
                 "declare ties before initialize, in the layer's constructor");
@@ -134,7 +134,7 @@ std::map<uint32_t, std::string> tie_holders(const EngineBase::Impl& impl, const 
           "call declare_tied on every rank of the stage");
   if (holders.size() == 1)
     throw Error(ErrorCode::kConfig,
-                formatted("parameter '{}' is declared as tied tensor '{}' on pipeline stage {} alone", holders.begin()->second,
+                formatted("parameter '{}' is declared as tied tensor '{}' only on pipeline stage {}", holders.begin()->second,
                           tie, holders.begin()->first),
                 "declare the copies of the other stages under the same name, or leave the declaration out");
   return holders;

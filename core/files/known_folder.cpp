@@ -86,7 +86,7 @@ void refuse_known_folder(const std::string& folder) {
   if (has("manifest.json"))
     refuse(folder, "a checkpoint of Gannet's Trainer, without a model.safetensors beside it",
            formatted("`gannet checkpoint export {}/.. OUT --tag {}` writes its weights as files of Hugging Face's; the model's "
-                     "config.json is to lie beside them",
+                     "config.json must be beside them",
                      folder, last_name(folder)));
   if (has("latest"))
     refuse(

@@ -21,7 +21,7 @@ namespace {
 constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr uint64_t kLongestHeader = 1 << 20;  // of a plain array: a few hundred bytes
 void read_or_throw(int file, char* to, uint64_t bytes, uint64_t offset, const std::string& path) {
-  errno = 0;  // read_at() sets it on an error alone
+  errno = 0;  // read_at() sets it only on an error
   if (read_at(file, to, bytes, offset)) return;
   if (errno != 0) io_failed("read", path, errno);
   throw Error(ErrorCode::kIo, formatted("{} became shorter while it was read", path));

@@ -21,7 +21,7 @@ namespace gannet::files {
 
 class NpyFile {
  public:
-  // Throws Error(kNotFound), Error(kIo), and as parse_npy_header.
+  // Throws Error(kNotFound), Error(kIo), and the errors of parse_npy_header.
   explicit NpyFile(const std::string& path);
   const std::string& path() const { return path_; }
   at::ScalarType dtype() const { return header_.dtype; }

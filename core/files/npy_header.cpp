@@ -13,7 +13,7 @@
 namespace gannet::files {
 namespace {
 
-// What numpy calls the types that have a dtype.
+// NumPy's type codes of the dtypes that LibTorch also has.
 constexpr std::pair<std::string_view, at::ScalarType> kTypes[] = {
     {"b1", at::kBool},  {"u1", at::kByte},   {"u2", at::kUInt16},       {"i1", at::kChar},
     {"i2", at::kShort}, {"i4", at::kInt},    {"i8", at::kLong},         {"f2", at::kHalf},

@@ -82,7 +82,7 @@ bool PickleBuilder::hold(PickleObject& outer, const Object& inner) {
   built.is_inside = true;
   outer.depth = std::max(outer.depth, built.depth + 1);
   if (outer.depth > kMaxDepth)
-    unsupported(formatted("containers lie in one another more than {} deep", kMaxDepth), "save a flatter dict");
+    unsupported(formatted("containers are nested more than {} deep", kMaxDepth), "save a flatter dict");
   return true;
 }
 

@@ -141,7 +141,7 @@ PickleObject* PickleBuilder::storage(const PickleObject& id) {
     unsupported(formatted("the storage {} is a part of another, as PyTorch before 0.4 wrote it", shown(key.text)),
                 "load the file in PyTorch and save it again");
   if (location.text.starts_with("meta"))
-    unsupported(formatted("the storage {} lies on the meta device: it has no values", shown(key.text)),
+    unsupported(formatted("the storage {} is on the meta device: it has no values", shown(key.text)),
                 "save the model after its weights were made");
   NamedStorage named{numel.integer, static_cast<int64_t>(c10::elementSize(type.as_class->dtype))};
   if (named.numel < 0 || named.numel > INT64_MAX / named.element_bytes)

@@ -119,7 +119,7 @@ ModelFileLayout find(const std::string& path) {
   const std::string name = path.substr(slash + 1);
   if (kind.exists && std::regex_match(name, match, shard_pattern()) && match[3] != "00001")
     throw Error(ErrorCode::kArgument, formatted("{} is one of {} shards of a model", path, std::stoi(match[3].str())),
-                "give the folder that they lie in");
+                "give their folder");
   return {path, "", {{path, {}}}};
 }
 

@@ -64,7 +64,7 @@ CentralDirectory read_end(const Bytes& bytes) {
     const auto end64 = locator.number<uint64_t>("the zip64 locator");
     if (end64 > end - kLocator64Bytes || end - kLocator64Bytes - end64 < kEnd64Bytes)
       corrupt(bytes.path(), end - kLocator64Bytes,
-              formatted("the zip64 end record should lie at byte {}, where it has no room", end64));
+              formatted("the zip64 end record should be at byte {}, where it does not fit", end64));
     Cursor record64(bytes, end64, end64 + kEnd64Bytes);
     if (record64.number<uint32_t>("the zip64 end record") != kEnd64)
       corrupt(bytes.path(), end64, "no zip64 end record is here, as the locator says");

@@ -232,7 +232,7 @@ void Reducer::hold(Bucket& bucket, size_t slot, const at::Tensor& gradient) {
     return;
   }
   if (parameter.held.defined()) return add_or_copy(parameter.held, gradient, /*adds=*/true);
-  // Once `.grad` is reset, autograd's tensor belongs to the engine alone. Kernels need it dense,
+  // Once `.grad` is reset, the engine is the only owner of autograd's tensor. Kernels need it dense,
   // and aligned like a flat buffer.
   const bool can_take_over = comm_->size() == 1 && !current_.keep_grads && gradient.scalar_type() == range.grad_dtype &&
                              gradient.is_contiguous() && reinterpret_cast<uintptr_t>(gradient.const_data_ptr()) % 64 == 0;

@@ -34,7 +34,7 @@ class NodesToInputs {
   const std::vector<Node*>& nodes() const { return nodes_; }
 
  private:
-  struct Visited {
+  struct VisitedNode {
     Node* node;
     uint32_t next;  // the edge to follow next
   };
@@ -45,7 +45,7 @@ class NodesToInputs {
   void walk(Node* root) {
     visit(root);
     while (!stack_.empty()) {
-      Visited& top = stack_.back();
+      VisitedNode& top = stack_.back();
       if (top.next < top.node->num_outputs()) {
         visit(top.node->next_edge(top.next++).function.get());
         continue;
@@ -61,7 +61,7 @@ class NodesToInputs {
 
   std::unordered_map<const Node*, bool> leads_;
   std::vector<Node*> nodes_;
-  std::vector<Visited> stack_;
+  std::vector<VisitedNode> stack_;
 };
 
 struct RecordedGradients {

@@ -56,7 +56,7 @@ void Work::finish() noexcept {
     comm_->abort();  // a second full timeout would not help
   } catch (const std::exception& error) {
     try {
-      if (!comm_->is_aborted()) log_warning(std::string("a collective that nobody waited for failed: ") + error.what());
+      if (!comm_->is_aborted()) log_warning(std::string("a collective that was never waited for failed: ") + error.what());
       if (timed_out_) comm_->abort();
     } catch (...) {  // out of memory for the message
     }
@@ -166,7 +166,7 @@ CommGroup::CommGroup(Comm& comm, const std::vector<uint32_t>& ranks, const std::
     : comm_(comm), ranks_(ranks), name_(name) {
   const auto self = std::find(ranks_.begin(), ranks_.end(), comm.rank());
   if (self == ranks_.end())
-    throw Error(ErrorCode::kArgument, formatted("rank {} is no member of the group '{}'", comm.rank(), name),
+    throw Error(ErrorCode::kArgument, formatted("rank {} is not a member of the group '{}'", comm.rank(), name),
                 "only members create a group");
   rank_ = static_cast<uint32_t>(self - ranks_.begin());
   bool is_world = size() == comm.world_size();

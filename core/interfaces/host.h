@@ -27,7 +27,7 @@ class Host {
   Host();
   Host(const Host&) = delete;
   const gannet_host* table() const { return &table_; }
-  // Sets this rank and the size of GANNET_GROUP_DATA. Until then, the group is this process alone.
+  // Sets this rank and the size of GANNET_GROUP_DATA. Until then, the group is only this process.
   void set_ranks(uint32_t rank, uint32_t size) {
     rank_ = rank;
     size_ = size;

@@ -15,7 +15,7 @@ namespace {
 Comm& for_host_memory(Comm& comm) {
   if (!serves_host_memory(comm.plugin()))
     throw Error(ErrorCode::kConfig,
-                formatted("comm plugin '{}' moves memory of device '{}', and numbers and texts of the ranks lie in the host's",
+                formatted("comm plugin '{}' moves memory of device '{}', and the ranks' numbers and strings are in the host's",
                           comm.plugin().name(), comm.plugin().device()),
                 "name one that serves the host's memory: \"comm\": {\"host\": \"gloo\"}");
   return comm;

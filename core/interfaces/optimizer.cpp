@@ -171,7 +171,7 @@ gannet_gradient_reduction Optimizer::reduction(uint64_t step) const {
   };
   if (reduction > GANNET_REDUCED_LATER) refuse("which this Gannet does not know");
   if (reduction == GANNET_REDUCED_LATER && !api_->evaluate)
-    refuse("a local step, and its function evaluate is null: nobody knows the weights to use after it");
+    refuse("a local step, and its function evaluate is null: the weights to use after it are unknown");
   return static_cast<gannet_gradient_reduction>(reduction);
 }
 

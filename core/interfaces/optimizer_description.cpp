@@ -55,7 +55,7 @@ std::string flaw_of(const gannet_state_spec& spec, const gannet_optimizer_descri
   const uint64_t alignment = std::max<uint64_t>(found.range_alignment, 1);
   if (spec.flags & ~kKnownStateFlags)
     return formatted("has flags that this Gannet does not know (bits {:#x})", spec.flags & ~kKnownStateFlags);
-  if (spec.flags != 0 && spec.extent != GANNET_STATE_PER_ELEMENT) return "has flags that are of states PER_ELEMENT alone";
+  if (spec.flags != 0 && spec.extent != GANNET_STATE_PER_ELEMENT) return "has flags that only PER_ELEMENT states may have";
   if (spec.flags & (spec.flags - 1)) return "has several flags, which exclude one another";
   if ((spec.flags & kFlagsOfRanks) && !(found.capabilities & GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION))
     return "is each rank's own, which takes the capability OWNS_GRAD_REDUCTION";
@@ -155,7 +155,7 @@ void check(const gannet_optimizer_description& found, const gannet_optimizer_api
   if ((found.capabilities & GANNET_OPTIMIZER_ELEMENTWISE) && (found.capabilities & GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR))
     bad("it is element-wise and needs whole tensors, which is a contradiction");
   if (found.range_alignment > kLargestAlignment || (found.range_alignment & (found.range_alignment - 1)) != 0)
-    bad(formatted("it wants ranges at multiples of {} elements, which is no power of two of at most {}", found.range_alignment,
+    bad(formatted("it wants ranges at multiples of {} elements, which is not a power of two up to {}", found.range_alignment,
                   kLargestAlignment));
   const bool is_asked = found.workspace_bytes > 0 || found.workspace_bytes_per_element > 0;
   if (is_asked != ((found.capabilities & GANNET_OPTIMIZER_USES_WORKSPACE) != 0))

@@ -51,7 +51,7 @@ class WatchedArray {
     const unsigned char *begin = memory_.get(), *first = begin + kMargin, *end = first + bytes_;
     const unsigned char* last = begin + (bytes_ + 63) / 64 * 64 + 2 * kMargin;
     if (const auto* behind = std::find_if(end, last, differs); behind != last)
-      return formatted("wrote to byte {} behind the end of {}", behind - end + 1, described());
+      return formatted("wrote to byte {} after the end of {}", behind - end + 1, described());
     if (const auto* before = std::find_if(begin, first, differs); before != first)
       return formatted("wrote to byte {} before the begin of {}", first - before, described());
     if (may_write_) return "";

@@ -76,7 +76,7 @@ std::vector<double> Scheduler::advanced(uint64_t step, double metric, std::vecto
 Scheduler::Values Scheduler::at(uint64_t step, uint32_t group, const Values& base, const std::vector<double>& state) const {
   double own[GANNET_ROLE_COUNT], set[GANNET_ROLE_COUNT];
   std::fill(std::begin(set), std::end(set),
-            std::numeric_limits<double>::quiet_NaN());  // a value that is not written is no rate of 0
+            std::numeric_limits<double>::quiet_NaN());  // NaN: not set by the plugin, unlike a rate of 0
   for (size_t role = 0; role < base.size(); ++role) own[role] = base[role].value_or(std::numeric_limits<double>::quiet_NaN());
   gannet_schedule_query query{};
   query.struct_size = sizeof(query);

@@ -35,7 +35,7 @@ class MeshGroups {
   ProcessGroup* expert() const { return expert_.get(); }            // ranks with different experts; null: data is not refined
   ProcessGroup* expert_data() const { return expert_data_.get(); }  // ranks with the same experts; null: data is not refined
   // The ranks that together hold one model: those with the same data coordinate as this rank. Null
-  // if this rank holds it alone.
+  // if this rank holds the whole model.
   ProcessGroup* model() const { return model_.get(); }
 
   // Whether this rank is the first of the world, which reports and prints for all ranks.

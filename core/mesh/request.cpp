@@ -79,7 +79,7 @@ MeshShape requested_mesh(const std::vector<RequestedDegree>& mesh, const std::ve
       throw Error(ErrorCode::kConfig,
                   formatted("{} asks for {} ranks along the axis '{}', {} for {}", first->where, first->size, degree.axis,
                             degree.where, degree.size),
-                  "ask for the same number in both places, or in one alone");
+                  "ask for the same number in both places, or in only one");
     if (!first) first = &degree;
   }
   std::vector<MeshAxis> axes;

@@ -58,7 +58,7 @@ struct Step {
   std::vector<std::pair<std::string, int64_t>> memory;  // bytes of memory by purpose; empty: unknown
 };
 
-// What the program recorded after the last step, such as the loss of a last evaluation.
+// Values that the program recorded after the last step, such as the loss of a last evaluation.
 struct LateValues {
   int64_t step = 0, samples = 0;  // of the last step
   std::vector<std::pair<std::string, double>> values;

@@ -85,7 +85,7 @@ void Output::write(File& file) {
     file.handle = ::open(file.path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
     if (file.handle < 0) fail_with(errno);
     const struct stat status = status_of(file.handle);
-    if (!S_ISREG(status.st_mode) && !S_ISCHR(status.st_mode)) throw WriteFailure{"it is no file"};
+    if (!S_ISREG(status.st_mode) && !S_ISCHR(status.st_mode)) throw WriteFailure{"it is not a file"};
     if (status.st_size == 0) {
       file.pending.insert(0, file.head);
     } else if (options_.is_text) {

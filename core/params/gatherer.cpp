@@ -71,11 +71,11 @@ void Gatherer::copy_to_device(GatherEntry& entry, const at::Tensor& from) {
 }
 
 // The marks are exchanged before the parameter. Otherwise ranks with different control flow would
-// silently mix shards of different parameters of the same size. Marks make the host wait, so gathers
-// of an order that all ranks have agreed on go without: a rank that leaves the order says so before it
-// gathers anything else, and the others get that mark where they meet next, at the latest at the end
-// of backward. Where the host waits for gathers anyway, it would wait for that rank, so there all have
-// marks.
+// silently mix shards of different parameters of the same size. Marks make the host wait, so
+// gathers in an order that all ranks have agreed on do without them: a rank that departs from the
+// order sends a mark before its next gather, and the others receive it at their next meeting, at
+// the latest at the end of backward. Where the host waits for gathers anyway, it would wait for
+// that rank in vain, so there every gather has marks.
 void Gatherer::gather(GatherEntry& entry, const at::Tensor& shard) {
   entry.marks.assign(comm_->size(), entry.mark);
   if (comm_->size() > 1 && order_ != Order::kFollowed) {

@@ -47,7 +47,7 @@ class Gatherer : public zero::ParameterSource {
   void meet(const char* where, std::optional<uint64_t> order = {});
 
  private:
-  // What the ranks tell each other before a gather and where they meet.
+  // Exchanged by the ranks before a gather and when they meet.
   struct Mark {
     int64_t at = 0;  // number of this rank's gathers and meetings so far, and of the parameter or the meeting
     uint64_t order = 0;

@@ -16,7 +16,7 @@
 
 namespace gannet::pipeline {
 
-ChosenSchedule::ChosenSchedule(const Configured& config, const pipe::Options& options, uint32_t stages, int64_t micro_batches)
+ChosenSchedule::ChosenSchedule(const ScheduleConfig& config, const pipe::Options& options, uint32_t stages, int64_t micro_batches)
     : source_(formatted("gannet.pipeline.schedule: \"{}\"", printable(config.schedule))),
       memory_limit_(config.memory_limit),
       stages_(stages) {
@@ -45,7 +45,7 @@ ChosenSchedule::ChosenSchedule(const Configured& config, const pipe::Options& op
 
 // Until times are measured, all passes of a stage are assumed to take equally long. The first
 // schedule also fixes the stage of each part, since layers do not move later.
-Found ChosenSchedule::searched(int64_t micro_batches) const {
+FoundSchedule ChosenSchedule::searched(int64_t micro_batches) const {
   if (stage_of_.empty()) return search({.stages = stages_, .micro_batches = micro_batches, .memory = memory_limit_});
   const Schedule parts{std::vector<std::vector<Action>>(stages_), stage_of_};
   return search_order(stage_of_, micro_batches, times_ ? *times_ : even_times(parts, {}), memory_limit_);
@@ -54,7 +54,7 @@ Found ChosenSchedule::searched(int64_t micro_batches) const {
 std::string ChosenSchedule::set_times(Times times, int64_t micro_batches) {
   times_ = std::move(times);
   checked_.clear();
-  const Found found = searched(micro_batches);
+  const FoundSchedule found = searched(micro_batches);
   keep(micro_batches, found.schedule);
   std::string text = formatted("pipeline schedule, chosen for the measured times: {}, {:.1f} ms a step, idle share {:.1f}%\n",
                                found.name, 1e3 * found.simulated.total, 100 * found.simulated.idle_share);
@@ -87,12 +87,12 @@ Schedule ChosenSchedule::made(int64_t micro_batches) const {
   return schedule;
 }
 
-const ChosenSchedule::Checked& ChosenSchedule::keep(int64_t micro_batches, Schedule schedule) {
+const ChosenSchedule::CheckedSchedule& ChosenSchedule::keep(int64_t micro_batches, Schedule schedule) {
   const uint64_t hash = std::hash<std::string>()(to_csv(schedule));
-  return checked_.emplace(micro_batches, Checked{std::move(schedule), hash}).first->second;
+  return checked_.emplace(micro_batches, CheckedSchedule{std::move(schedule), hash}).first->second;
 }
 
-const ChosenSchedule::Checked& ChosenSchedule::checked(int64_t micro_batches) {
+const ChosenSchedule::CheckedSchedule& ChosenSchedule::checked(int64_t micro_batches) {
   if (const auto known = checked_.find(micro_batches); known != checked_.end()) return known->second;
   try {
     Schedule schedule = made(micro_batches);
@@ -105,7 +105,7 @@ const ChosenSchedule::Checked& ChosenSchedule::checked(int64_t micro_batches) {
                   formatted("it is of {} micro-batches, and a step has {}", schedule.micro_batches(), micro_batches),
                   "set gradient_accumulation_steps to that number, or write one for this number");
     if (!has_backwards(schedule))
-      throw Error(ErrorCode::kConfig, "it has forwards alone", "write the backwards too, to train by it");
+      throw Error(ErrorCode::kConfig, "it has only forwards", "also write the backwards, to train by it");
     if (!stage_of_.empty() && schedule.rank_of != stage_of_)
       throw Error(ErrorCode::kConfig, formatted("it divides the layers in another way at {} micro-batches", micro_batches),
                   "have the same parts on each stage, whatever the number of micro-batches");

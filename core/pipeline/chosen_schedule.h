@@ -18,13 +18,13 @@ namespace gannet::pipeline {
 
 class ChosenSchedule {
  public:
-  struct Configured {
+  struct ScheduleConfig {
     std::string schedule;                     // gannet.pipeline.schedule
     std::optional<double> memory_limit = {};  // gannet.pipeline.memory_limit
   };
   /// `micro_batches`: the initial number per step. Throws Error(kConfig) if the schedule is invalid
   /// or rejects this size, memory limit or number of chunks; Error(kNotFound) for a missing file.
-  ChosenSchedule(const Configured& configured, const pipe::Options& options, uint32_t stages, int64_t micro_batches);
+  ChosenSchedule(const ScheduleConfig& configured, const pipe::Options& options, uint32_t stages, int64_t micro_batches);
 
   /// The stage of each part of the list of layers.
   const std::vector<uint32_t>& stage_of() const { return stage_of_; }
@@ -42,13 +42,13 @@ class ChosenSchedule {
 
  private:
   Schedule made(int64_t micro_batches) const;
-  Found searched(int64_t micro_batches) const;
-  struct Checked {
+  FoundSchedule searched(int64_t micro_batches) const;
+  struct CheckedSchedule {
     Schedule schedule;
     uint64_t hash;
   };
-  const Checked& checked(int64_t micro_batches);
-  const Checked& keep(int64_t micro_batches, Schedule schedule);
+  const CheckedSchedule& checked(int64_t micro_batches);
+  const CheckedSchedule& keep(int64_t micro_batches, Schedule schedule);
 
   std::string source_;  // for messages
   std::string name_;    // name of the built-in schedule; "": it is not built in
@@ -60,7 +60,7 @@ class ChosenSchedule {
   std::optional<uint32_t> chunks_;
   uint32_t stages_;
   std::vector<uint32_t> stage_of_;
-  std::map<int64_t, Checked> checked_;  // by micro-batches
+  std::map<int64_t, CheckedSchedule> checked_;  // by micro-batches
 };
 
 }  // namespace gannet::pipeline

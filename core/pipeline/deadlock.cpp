@@ -96,7 +96,7 @@ class Rendezvous {
     if (ahead.result == message->result) {  // another message is first in the receiver's lane
       const Message& own = ranks_[rank].lanes.at(lane_of(*message)).front();
       return {own.to == rank ? own.from : own.to,
-              formatted("{}, behind its send of {} to rank {}", what, to_text(own.result), own.to)};
+              formatted("{}, after its send of {} to rank {}", what, to_text(own.result), own.to)};
     }
     return {ahead.to == message->from ? ahead.from : ahead.to,
             formatted("{}, which is sent after {} to rank {}", what, to_text(ahead.result), ahead.to)};
@@ -114,7 +114,7 @@ class Rendezvous {
     std::string text;
     for (auto one = first; one != path.end(); ++one) text += formatted("{}{}", text.empty() ? "" : "; ", awaited_by(*one).second);
     throw Error(ErrorCode::kConfig, formatted("the schedule is a deadlock: {}", text),
-                "move one of these actions behind what it waits for");
+                "move one of these actions after what it waits for");
   }
 
   const Schedule& schedule_;

@@ -10,11 +10,11 @@ namespace gannet::pipeline {
 namespace {
 
 // The duration of one cell; 0 if no action takes any time.
-double cell_time(const Simulated& step) {
+double cell_time(const SimulatedStep& step) {
   constexpr double kMostCells = 400;
   double shortest = step.total;
   for (const auto& spans : step.spans)
-    for (const Simulated::Span& span : spans)
+    for (const SimulatedStep::Span& span : spans)
       if (span.end > span.start) shortest = std::min(shortest, span.end - span.start);
   return std::max(shortest, step.total / kMostCells);
 }
@@ -23,7 +23,7 @@ std::string percent(double share) { return formatted("{:.1f}%", 100 * share); }
 
 }  // namespace
 
-std::string draw_text(const Schedule& schedule, const Simulated& step) {
+std::string draw_text(const Schedule& schedule, const SimulatedStep& step) {
   const double cell = cell_time(step);
   size_t width = 0;
   for (const auto& row : schedule.actions)
@@ -37,7 +37,7 @@ std::string draw_text(const Schedule& schedule, const Simulated& step) {
       return label_width + width * static_cast<size_t>(cell > 0 ? std::lround(time / cell) : 0);
     };
     for (size_t i = 0; i < schedule.actions[rank].size(); ++i) {
-      const Simulated::Span& span = step.spans[rank][i];
+      const SimulatedStep::Span& span = step.spans[rank][i];
       // An action that rounds to zero cells still gets one, and shifts those after it.
       const size_t begin = std::max(line.size(), column_of(span.start));
       const size_t end = std::max(begin + width, column_of(span.end));
@@ -52,7 +52,7 @@ std::string draw_text(const Schedule& schedule, const Simulated& step) {
   return text;
 }
 
-std::string summary_text(const Simulated& step) {
+std::string summary_text(const SimulatedStep& step) {
   std::string text = formatted("total {}, idle share {}\n\nrank   idle share   peak live activations\n", short_number(step.total),
                                percent(step.idle_share));
   for (size_t rank = 0; rank < step.peaks.size(); ++rank)

@@ -21,7 +21,7 @@ constexpr Look kLooks[] = {{"forward", "#9ecae1"},
                            {"backward of the weights", "#74c476"}};
 
 // Pixels per unit of time: the text of the shortest action fits, unless the page would be too wide.
-double scale_of(const Schedule& schedule, const Simulated& step) {
+double scale_of(const Schedule& schedule, const SimulatedStep& step) {
   if (step.total <= 0) return 1;
   double scale = kNarrowest / step.total;
   for (size_t rank = 0; rank < schedule.ranks(); ++rank)
@@ -33,7 +33,7 @@ double scale_of(const Schedule& schedule, const Simulated& step) {
   return std::min(scale, kWidest / step.total);
 }
 
-std::string bar(const Action& action, const Simulated::Span& span, double scale, double y) {
+std::string bar(const Action& action, const SimulatedStep::Span& span, double scale, double y) {
   const double x = kLeft + span.start * scale, width = (span.end - span.start) * scale;
   const std::string text = to_text(action);
   std::string out =
@@ -62,7 +62,7 @@ std::string legend(const Schedule& schedule, double y) {
 
 }  // namespace
 
-std::string draw_svg(const Schedule& schedule, const Simulated& step) {
+std::string draw_svg(const Schedule& schedule, const SimulatedStep& step) {
   const double scale = scale_of(schedule, step);
   const double bottom = kTop + kRowHeight * static_cast<double>(schedule.ranks());
   const double width = kLeft + std::max(step.total * scale, kNarrowest) + 20, height = bottom + 60;

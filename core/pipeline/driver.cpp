@@ -42,8 +42,8 @@ struct Driver::InFlight {
   SplitBackward split;                         // kept between the input and the weight pass
 };
 
-Driver::InFlight& Driver::Place::here() const { return of_chunk(chunk); }
-Driver::InFlight& Driver::Place::of_chunk(size_t other) const { return all[other][static_cast<size_t>(micro_batch)]; }
+Driver::InFlight& Driver::InFlightRef::here() const { return of_chunk(chunk); }
+Driver::InFlight& Driver::InFlightRef::of_chunk(size_t other) const { return all[other][static_cast<size_t>(micro_batch)]; }
 
 Driver::Driver(EngineBase& engine, pipe::ModuleImpl& module)
     : engine_(engine),
@@ -103,7 +103,7 @@ size_t Driver::chunk_of(uint32_t part) const {
   GANNET_CHECK(false, "a rank's row has its own parts");
 }
 
-void Driver::forward(MicroBatches& batch, const Place& place) {
+void Driver::forward(MicroBatches& batch, const InFlightRef& place) {
   const Stage& chunk = chunks_[place.chunk];
   InFlight& one = place.here();
   Wire inputs;
@@ -155,7 +155,7 @@ void Driver::forward(MicroBatches& batch, const Place& place) {
 }
 
 // The roots of a chunk's backward: the outputs with the next part's gradients, or the loss on the last part.
-std::vector<MicroBatches::Root> Driver::roots_of(const Place& place) {
+std::vector<MicroBatches::Root> Driver::roots_of(const InFlightRef& place) {
   const Stage& chunk = chunks_[place.chunk];
   InFlight& one = place.here();
   std::vector<MicroBatches::Root> roots;
@@ -174,7 +174,7 @@ std::vector<MicroBatches::Root> Driver::roots_of(const Place& place) {
 }
 
 // `computed`: the gradients of the inputs that need one; empty if the backward did not reach them.
-void Driver::pass_gradients_on(const Place& place, Wire computed) {
+void Driver::pass_gradients_on(const InFlightRef& place, Wire computed) {
   const Stage& chunk = chunks_[place.chunk];
   const std::vector<bool>& needs_gradient = place.here().input_needs_gradient;
   Wire gradients(needs_gradient.size());
@@ -187,14 +187,14 @@ void Driver::pass_gradients_on(const Place& place, Wire computed) {
     backward_lane_->send(chunk.previous_stage(), place.micro_batch * chunk.parts() + chunk.part() - 1, gradients);
 }
 
-void Driver::backward(MicroBatches& batch, const Place& place, bool is_last) {
+void Driver::backward(MicroBatches& batch, const InFlightRef& place, bool is_last) {
   InFlight& one = place.here();
   const std::vector<MicroBatches::Root> roots = roots_of(place);
   clock_.measure(&PassTimes::input, place.chunk, [&] { batch.backward(place.micro_batch, roots, is_last); });
   if (!chunks_[place.chunk].is_first()) pass_gradients_on(place, one.inputs ? std::move(one.inputs->of_inputs) : Wire());
 }
 
-void Driver::input_pass(MicroBatches& batch, const Place& place) {
+void Driver::input_pass(MicroBatches& batch, const InFlightRef& place) {
   InFlight& one = place.here();
   std::vector<torch::autograd::Edge> edges;
   for (const bool needs_gradient : one.input_needs_gradient)
@@ -279,7 +279,7 @@ double Driver::take_step(MicroBatches& batch, const pipe::Source& source) {
   int64_t ended = 0;  // (chunk, micro-batch) pairs with a finished backward
   const int64_t chunks = std::ssize(chunks_);
   for (const Action& action : actions) {
-    const Place place{in_flight, chunk_of(action.part), action.micro_batch};
+    const InFlightRef place{in_flight, chunk_of(action.part), action.micro_batch};
     if (action.kind == Action::kForward) {
       forward(batch, place);
     } else if (action.kind == Action::kInput) {

@@ -44,7 +44,7 @@ class Driver {
   std::vector<pipe::MicroBatch> draw(const pipe::Source& source, int64_t count, const char* call, bool trains);
   void check_alike(const std::vector<std::string>& all, int64_t count, const char* call, bool trains) const;
   using StepState = std::vector<std::vector<InFlight>>;  // [chunks][micro-batches]
-  struct Place {                                         // locates an action's micro-batch
+  struct InFlightRef {                                   // locates an action's micro-batch
     StepState& all;
     size_t chunk;
     int64_t micro_batch;
@@ -55,11 +55,11 @@ class Driver {
   void send_outputs(const Stage& chunk, int64_t micro_batch, const Wire& outputs);
   Wire receive(Lane& lane, uint32_t from, const char* what, const Stage& chunk, int64_t micro_batch,
                std::vector<bool>& requires_grad);
-  void forward(MicroBatches& batch, const Place& place);
-  void backward(MicroBatches& batch, const Place& place, bool is_last);
-  void input_pass(MicroBatches& batch, const Place& place);
-  std::vector<MicroBatches::Root> roots_of(const Place& place);
-  void pass_gradients_on(const Place& place, Wire computed);
+  void forward(MicroBatches& batch, const InFlightRef& place);
+  void backward(MicroBatches& batch, const InFlightRef& place, bool is_last);
+  void input_pass(MicroBatches& batch, const InFlightRef& place);
+  std::vector<MicroBatches::Root> roots_of(const InFlightRef& place);
+  void pass_gradients_on(const InFlightRef& place, Wire computed);
   void choose_schedule(int64_t count);
   void expect_messages(const std::vector<Action>& actions);
   size_t chunk_of(uint32_t part) const;

@@ -11,8 +11,8 @@
 
 namespace gannet::pipeline {
 
-/// What an action computes: the activations that leave a part (F), the gradient of a part's inputs
-/// (B and I), or the gradients of its weights (W).
+/// Result of an action: the activations that leave a part (F), the gradient of a part's inputs (B
+/// and I), or the gradients of its weights (W).
 struct Result {
   enum Kind : uint8_t { kActivation, kInputGradient, kWeightGradient };
   Kind kind;

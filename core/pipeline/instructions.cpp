@@ -19,7 +19,7 @@ const char* name_of(Kind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-// What a buffer holds. kEmpty: nothing that is still needed.
+// Contents of a buffer. kEmpty: nothing that is still needed.
 enum class Holds { kEmpty, kInputs, kOutputs, kSentOutputs, kGradient, kInputGradient };
 
 struct Buffer {
@@ -54,7 +54,7 @@ class Converter {
 
   // Moves a buffer from one state to the next; refuses the instruction if the buffer is in a different state.
   void change(const Instruction& instruction, Buffer& buffer, Holds from, Holds to, const char* needs) const {
-    if (buffer.holds != from) refuse(instruction, needs, "put it behind that instruction of the same buffer");
+    if (buffer.holds != from) refuse(instruction, needs, "put it after that instruction of the same buffer");
     buffer.holds = to;
   }
 

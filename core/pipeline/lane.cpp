@@ -115,7 +115,7 @@ void Lane::send(uint32_t stage, int64_t number, const Wire& tensors) {
   Past& past = past_sent_[stage];
   Layout layout = layout_of(tensors);
   const bool is_as_predicted = predicts(past) && past.last == layout;
-  auto sent = std::make_unique<Sent>();
+  auto sent = std::make_unique<SentMessage>();
   sent->header = header_of(number, is_as_predicted, layout);
   std::vector<HostGroup::SentBytes> parts{{stage, sent->header.data(), kFirst * sizeof(int64_t)}};
   if (const size_t rest = sent->header.size() - kFirst; rest > 0)

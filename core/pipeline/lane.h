@@ -57,7 +57,7 @@ class Lane {
   void finish();
 
  private:
-  struct Sent {
+  struct SentMessage {
     std::vector<int64_t> header;
     Work header_work;
     DeviceWork dropped_work, tensors_work;
@@ -103,7 +103,7 @@ class Lane {
   const RankContext& ranks_;
   HostGroup host_;
   std::vector<std::unique_ptr<Way>> ways_;  // one for all messages, or one to higher stages and one to lower ones
-  std::deque<std::unique_ptr<Sent>> in_flight_;
+  std::deque<std::unique_ptr<SentMessage>> in_flight_;
   std::map<uint32_t, Past> past_sent_;     // by stage
   std::map<uint32_t, Incoming> incoming_;  // by stage
 };

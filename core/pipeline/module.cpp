@@ -60,7 +60,7 @@ ModuleImpl::ModuleImpl(std::shared_ptr<torch::nn::Module> model, std::vector<Lay
       if (model_ && dynamic_cast<const gannet::detail::LazyModule*>(module.get()))
         throw Error(ErrorCode::kConfig,
                     formatted("layer '{}' has a Lazy module, which is not in the model", printable(layer.name())),
-                    "give the pipe::Module the list of layers alone, or build the module in the model's constructor");
+                    "give the pipe::Module only the list of layers, or build the module in the model's constructor");
   for (const Layer& layer : layers_)
     for (const auto& module : layer.modules())
       for (const auto& parameter : module->named_parameters())

@@ -43,7 +43,7 @@ std::vector<std::string_view> cells_between(std::string_view text, char separato
 }
 
 [[noreturn]] void refuse_cell(const CellPlace& place, std::string_view cell) {
-  throw Error(ErrorCode::kConfig, formatted("{}: '{}' is no action of a schedule", place.text(), printable(cell.substr(0, 40))),
+  throw Error(ErrorCode::kConfig, formatted("{}: '{}' is not a schedule action", place.text(), printable(cell.substr(0, 40))),
               "write part, F, B, I or W, and micro-batch, as 2F0; leave a cell empty for a pause");
 }
 
@@ -124,7 +124,7 @@ Schedule read_csv(const std::string& path) {
   constexpr std::streamsize kMost = 64 << 20;
   std::ifstream file(path, std::ios::binary);
   if (!file || std::filesystem::is_directory(path))
-    throw Error(ErrorCode::kNotFound, formatted("'{}' is no file of a schedule that can be read", printable(path)),
+    throw Error(ErrorCode::kNotFound, formatted("'{}' is not a readable schedule file", printable(path)),
                 "name a CSV file with a row for each rank");
   std::string text(static_cast<size_t>(kMost), '\0');
   file.read(text.data(), kMost);

@@ -84,7 +84,7 @@ class Maker {
     int64_t alive = 0, ended = 0;
     bool was_backward = false;
   };
-  struct Part {
+  struct PartProgress {
     std::vector<double> forward_end, input_end;  // [micro-batches so far]
   };
 
@@ -187,7 +187,7 @@ class Maker {
   const Times& times_;
   const Habit habit_;
   std::vector<Rank> ranks_;
-  std::vector<Part> parts_;
+  std::vector<PartProgress> parts_;
 };
 
 // Keeps the best of the schedules offered to it.
@@ -196,7 +196,7 @@ class Best {
   explicit Best(std::optional<double> memory) : memory_(memory) {}
 
   void offer(const std::string& name, Schedule schedule, const Times& times) {
-    Found one{name, std::move(schedule), {}};
+    FoundSchedule one{name, std::move(schedule), {}};
     try {
       one.simulated = simulate(one.schedule, times);
     } catch (const Error&) {  // the ranks would deadlock, or receive messages out of order
@@ -213,7 +213,7 @@ class Best {
   }
   /// Whether a step of this length would be at most as long as the best so far.
   bool may_be(double total) const { return !best_ || total <= best_->simulated.total * (1 + kSame); }
-  Found take() {
+  FoundSchedule take() {
     if (!best_)
       throw Error(ErrorCode::kConfig,
                   formatted("no schedule keeps at most {} activations on each rank: {} keeps {}", short_number(*memory_),
@@ -224,15 +224,17 @@ class Best {
 
  private:
   static constexpr double kSame = 1e-9;
-  static double peak_of(const Found& one) { return *std::max_element(one.simulated.peaks.begin(), one.simulated.peaks.end()); }
-  bool is_better(const Found& one) const {
+  static double peak_of(const FoundSchedule& one) {
+    return *std::max_element(one.simulated.peaks.begin(), one.simulated.peaks.end());
+  }
+  bool is_better(const FoundSchedule& one) const {
     const double difference = one.simulated.total - best_->simulated.total, same = kSame * best_->simulated.total;
     if (std::abs(difference) > same) return difference < 0;
     return peak_of(one) < peak_of(*best_) - kSame;
   }
 
   const std::optional<double> memory_;
-  std::optional<Found> best_;
+  std::optional<FoundSchedule> best_;
   double least_ = kNever;
   std::string least_name_;
 };
@@ -284,7 +286,7 @@ void offer_built_in(Best& best, uint32_t stages, int64_t micro_batches, const st
 
 }  // namespace
 
-Found search(const Wanted& wanted) {
+FoundSchedule search(const SearchRequest& wanted) {
   Best best(wanted.memory);
   const auto times_of = [&](const Schedule& schedule) { return even_times(schedule, wanted.times, wanted.link); };
   offer_built_in(best, wanted.stages, wanted.micro_batches, nullptr, times_of);
@@ -295,8 +297,8 @@ Found search(const Wanted& wanted) {
   return best.take();
 }
 
-Found search_order(const std::vector<uint32_t>& rank_of, int64_t micro_batches, const Times& times,
-                   std::optional<double> memory) {
+FoundSchedule search_order(const std::vector<uint32_t>& rank_of, int64_t micro_batches, const Times& times,
+                           std::optional<double> memory) {
   Best best(memory);
   const uint32_t stages = 1 + *std::max_element(rank_of.begin(), rank_of.end());
   offer_built_in(best, stages, micro_batches, &rank_of, [&](const Schedule&) { return times; });

@@ -47,7 +47,7 @@ double ready_at(const Schedule& schedule, const Times& times, size_t rank, const
   return ready;
 }
 
-void fill_spans(const Schedule& schedule, const Times& times, Simulated& out) {
+void fill_spans(const Schedule& schedule, const Times& times, SimulatedStep& out) {
   std::unordered_map<Result, double, ResultHash> ended;
   std::vector<double> free_at(schedule.ranks());
   for (bool moved = true; moved;) {
@@ -79,10 +79,10 @@ Times even_times(const Schedule& schedule, const PassTimes& of_rank, double link
   return times;
 }
 
-Simulated simulate(const Schedule& schedule, const Times& times) {
+SimulatedStep simulate(const Schedule& schedule, const Times& times) {
   validate(schedule);
   check_times(schedule, times);
-  Simulated out;
+  SimulatedStep out;
   out.spans.resize(schedule.ranks());
   fill_spans(schedule, times, out);
   for (const auto& spans : out.spans)

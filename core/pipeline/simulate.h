@@ -24,7 +24,7 @@ struct Times {
 /// Gives every rank the same times. A rank with several parts divides its times equally among them.
 Times even_times(const Schedule& schedule, const PassTimes& of_rank, double link = 0);
 
-struct Simulated {
+struct SimulatedStep {
   struct Span {
     double start, end;
   };
@@ -41,6 +41,6 @@ struct Simulated {
 /// Every action starts as soon as the previous one on its rank has ended and its inputs are
 /// available; links carry any number of messages at once. Calls validate() first and throws its
 /// errors; throws Error(kArgument) for a time that is negative or not finite.
-Simulated simulate(const Schedule& schedule, const Times& times);
+SimulatedStep simulate(const Schedule& schedule, const Times& times);
 
 }  // namespace gannet::pipeline

@@ -201,7 +201,7 @@ void Stage::build(pipe::ModuleImpl& module, const RankContext& ranks) {
   const auto hashes = results_of(ranks.world_group->gather_texts(outcome([&] {
     const int64_t count = ranks.settings().accumulation_steps;
     schedule = std::make_shared<ChosenSchedule>(
-        ChosenSchedule::Configured{ranks.settings().pipe_schedule, ranks.settings().pipe_memory_limit}, module.options_,
+        ChosenSchedule::ScheduleConfig{ranks.settings().pipe_schedule, ranks.settings().pipe_memory_limit}, module.options_,
         mesh.pipe_stages(), count);
     return formatted("{}", schedule->hash_of(count));
   })));

@@ -80,7 +80,7 @@ void check_order_on_ranks(const Schedule& schedule) {
       refuse(rank, i, action,
              formatted("needs {}, which {} at position {} computes only later", to_text(need),
                        to_text(schedule.actions[rank][producer->second.index]), producer->second.index + 1),
-             formatted("move {} behind it", to_text(action)));
+             formatted("move {} after it", to_text(action)));
     }
   });
 }

@@ -57,7 +57,7 @@ std::string_view map_file(const std::string& path) {
 template <class T>
 T ElfFile::at(uint64_t offset, const char* what) const {
   if (offset > bytes_.size() || bytes_.size() - offset < sizeof(T))
-    refuse(formatted("is truncated: its {} lies beyond the file's {} bytes", what, bytes_.size()));
+    refuse(formatted("is truncated: its {} is beyond the file's {} bytes", what, bytes_.size()));
   T value;
   std::memcpy(&value, bytes_.data() + offset, sizeof(T));
   return value;
@@ -65,7 +65,7 @@ T ElfFile::at(uint64_t offset, const char* what) const {
 
 std::string ElfFile::range(uint64_t offset, uint64_t size, const char* what) const {
   if (offset > bytes_.size() || bytes_.size() - offset < size)
-    refuse(formatted("is truncated: its {} lies beyond the file's {} bytes", what, bytes_.size()));
+    refuse(formatted("is truncated: its {} is beyond the file's {} bytes", what, bytes_.size()));
   return std::string(bytes_.substr(offset, size));
 }
 
@@ -128,7 +128,7 @@ std::vector<std::string> ElfFile::exported() const {
   for (const auto& section : all) {
     if (section.sh_type != SHT_DYNSYM || section.sh_link >= all.size()) continue;
     if (section.sh_offset > bytes_.size() || bytes_.size() - section.sh_offset < section.sh_size)
-      refuse(formatted("is truncated: its symbol table lies beyond the file's {} bytes", bytes_.size()));
+      refuse(formatted("is truncated: its symbol table is beyond the file's {} bytes", bytes_.size()));
     for (uint64_t offset = 0; offset + sizeof(Elf64_Sym) <= section.sh_size; offset += sizeof(Elf64_Sym)) {
       const auto symbol = at<Elf64_Sym>(section.sh_offset + offset, "symbol table");
       const auto visibility = ELF64_ST_VISIBILITY(symbol.st_other);

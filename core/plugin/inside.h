@@ -87,7 +87,7 @@ uint64_t restored_environments();
 
 // Installs handlers that print the mark if a signal (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) kills
 // the process inside a plugin, and then raise the signal with its default action. A library should
-// not take over signals, so this is opt-in ("debug_plugins") and leaves signals with a handler alone;
+// not take over signals, so this is opt-in ("debug_plugins") and does not touch signals that have a handler;
 // `gannet run` reports the same without it.
 void tell_fatal_signals();
 

@@ -56,7 +56,7 @@ struct Note {
 
 std::string text_at(const std::string& content, const gannet_note_text& place, const char* what) {
   if (place.offset > content.size() || place.bytes > content.size() - place.offset)
-    refuse(formatted("has a " GANNET_NOTE_SECTION " whose {} lies outside of it", what));
+    refuse(formatted("has a " GANNET_NOTE_SECTION " whose {} is outside of it", what));
   const std::string text = content.substr(place.offset, place.bytes);
   return text.substr(0, text.find('\0'));
 }

@@ -88,7 +88,7 @@ Value to_value(const nlohmann::json& json) {
   if (json.is_number_integer()) return json.get<int64_t>();
   if (json.is_number()) return json.get<double>();
   if (json.is_string()) return json.get<std::string>();
-  if (!json.is_array()) throw Error(ErrorCode::kConfig, "a dictionary is no parameter's value");
+  if (!json.is_array()) throw Error(ErrorCode::kConfig, "a parameter's value cannot be a dictionary");
   List list;
   for (const auto& element : json) list.push_back(to_value(element));
   return list;

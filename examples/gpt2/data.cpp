@@ -43,7 +43,7 @@ Tokens::Tokens(std::vector<char> bytes, int token_bytes, std::string source)
     : bytes_(std::make_shared<const std::vector<char>>(std::move(bytes))), token_bytes_(token_bytes), source_(std::move(source)) {
   if (bytes_->size() % token_bytes_ != 0)
     throw Error(ErrorCode::kCorrupt,
-                source_ + " has " + std::to_string(bytes_->size()) + " bytes, which are no whole tokens of " +
+                source_ + " has " + std::to_string(bytes_->size()) + " bytes, not a whole number of tokens of " +
                     std::to_string(token_bytes_),
                 "--token-bytes says how many bytes a token has");
   size_ = static_cast<int64_t>(bytes_->size()) / token_bytes_;

@@ -83,7 +83,7 @@ const std::vector<OptionRow>& rows() {
       flag("predict_with_generate", &Options::predict_with_generate,
            "evaluations and predictions generate texts: BLEU, exact matches, lengths"),
       flag("overwrite_output_dir", &Options::overwrite_output_dir, "train afresh though output_dir has files"),
-      {"config_name", "TEXT", kRefused, "config.json stands beside the weights in model_name_or_path; change it there"},
+      {"config_name", "TEXT", kRefused, "config.json is beside the weights in model_name_or_path; change it there"},
       {"forced_bos_token", "TEXT", kRefused, "T5's texts begin with decoder_start_token_id of config.json"},
       {"generation_config", "TEXT", kRefused, "give num_beams and generation_max_length"},
       {"cache_dir", "TEXT", kNone, kNoDownload},

@@ -25,7 +25,7 @@ std::string text_of(const json& translation, const std::string& language, const 
     throw Error(ErrorCode::kArgument, where + "no text in the language '" + language + "', only in: " + there,
                 "name two of these by --source_lang and --target_lang");
   }
-  if (!found->is_string()) throw Error(ErrorCode::kArgument, where + "'" + language + "' is no text", kForm);
+  if (!found->is_string()) throw Error(ErrorCode::kArgument, where + "'" + language + "' is not a string", kForm);
   return found->get<std::string>();
 }
 
@@ -51,7 +51,7 @@ std::vector<Pair> read_pairs(const std::string& path, const std::string& source_
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const std::string where = path + ":" + std::to_string(number) + ": ";
     const json entry = json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (entry.is_discarded()) throw Error(ErrorCode::kArgument, where + "this line is no JSON", kForm);
+    if (entry.is_discarded()) throw Error(ErrorCode::kArgument, where + "this line is not JSON", kForm);
     if (!entry.is_object() || !entry.contains("translation") || !entry["translation"].is_object())
       throw Error(ErrorCode::kArgument, where + "no dictionary 'translation'", kForm);
     pairs.push_back({text_of(entry["translation"], source_lang, where), text_of(entry["translation"], target_lang, where)});

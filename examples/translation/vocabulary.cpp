@@ -65,7 +65,7 @@ Vocabulary::Vocabulary(const std::string& path) : pieces_(std::make_unique<sente
   if (!std::filesystem::exists(path))
     throw Error(ErrorCode::kNotFound, "there is no vocabulary " + path, "name a folder with spiece.model by --tokenizer_name");
   if (const auto status = pieces_->Load(path); !status.ok())
-    throw Error(ErrorCode::kCorrupt, path + " is no SentencePiece model: " + status.ToString(), "take the file again");
+    throw Error(ErrorCode::kCorrupt, path + " is not a SentencePiece model: " + status.ToString(), "take the file again");
   if (pieces_->eos_id() < 0 || pieces_->pad_id() < 0)
     throw Error(ErrorCode::kCorrupt, path + " lacks the token that ends a text, or the one that pads",
                 "T5's vocabularies have both: train with pad_id 0 and eos_id 1");

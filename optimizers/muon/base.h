@@ -26,7 +26,7 @@ class MuonBase : public sdk::OptimizerBase {
       if (is_adam_.back() && is_prepared_ && !has_second_moment_)
         throw sdk::Failure(GANNET_UNSUPPORTED,
                            std::string("parameter '") + tensor.name +
-                               "' is Adam's, but the group that it joins began with matrices of Muon alone and keeps no second "
+                               "' is Adam's, but the group that it joins began with only matrices of Muon and keeps no second "
                                "moment: put it into a group of its own, or in the group from the start");
       any_adam = any_adam || is_adam_.back();
     }

@@ -25,7 +25,7 @@ void Compressor::cut_piece(const gannet_update_args& args) {
   rank_ = host_.rank();
   ranks_ = host_.world_size();
   if (args.numel % (kBitsAlignment * ranks_) != 0)
-    throw sdk::Failure(GANNET_INTERNAL, "the host gave a piece whose length is no multiple of 32 for each rank");
+    throw sdk::Failure(GANNET_INTERNAL, "the host gave a piece whose length is not a multiple of 32 for each rank");
   chunk_ = args.numel / ranks_;
   tensors_.clear();
   for (uint64_t s = 0; s < args.segment_count; ++s) {

@@ -1,4 +1,5 @@
-"""Compares an exported program with the model itself, run eagerly: loss, every gradient, every buffer, bit for bit.
+"""Compares an exported program with the eager model, bit for bit: the loss, every gradient and
+every buffer.
 
 A trace can lose what autograd would have done: the backward of a custom torch.autograd.Function is replaced in silence by
 the derivative of its forward. Only the gradients show it.
@@ -11,13 +12,14 @@ from .errors import ExportError
 
 
 class Result:
-    """What one forward and backward gave: `loss`, `gradients` and `buffers` by name. A parameter without one has None."""
+    """Results of one forward and backward pass: `loss`, and `gradients` and `buffers` by name; the
+    gradient of an unused parameter is None."""
 
     def __init__(self, loss, gradients, buffers):
         self.loss, self.gradients, self.buffers = loss, gradients, buffers
 
     def to_json(self):
-        """Norms are of fp64, so that they depend little on the order of additions."""
+        """Norms are computed in fp64, so that they depend little on the order of additions."""
         return {"loss": self.loss.double().item(),
                 "gradient_norms": {name: grad.double().norm().item() for name, grad in self.gradients.items() if grad is not None},
                 "buffer_norms": {name: buffer.double().norm().item() for name, buffer in self.buffers.items()}}
@@ -25,7 +27,7 @@ class Result:
 
 @contextlib.contextmanager
 def one_thread():
-    """Sums over threads may be added in any order."""
+    """Sums over several threads have no fixed order of additions."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -35,7 +37,8 @@ def one_thread():
 
 
 def _gradients(loss, tensors):
-    """By id. backward() and not autograd.grad(), which reentrant checkpoints refuse; what the tensors had is put back."""
+    """By id. Uses backward() instead of autograd.grad(), which reentrant checkpoints refuse, and
+    restores the previous gradients."""
     before = [tensor.grad for tensor in tensors]
     for tensor in tensors:
         tensor.grad = None
@@ -48,10 +51,10 @@ def _gradients(loss, tensors):
 
 
 def run(module, batch, seed, names, prefix, is_exported=False):
-    """One forward and backward of `module`, whose buffers are as before afterwards."""
+    """Runs `module` forward and backward once, and restores its buffers."""
     found = dict(module.named_parameters(remove_duplicate=False))
     aliases = {own: [own] + [other for other, first in names.tied if first == own] for own in names.parameters}
-    tensors = {}  # by name, the distinct tensors that stand for one parameter
+    tensors = {}  # by name, the distinct tensors that represent one parameter
     for own, all_names in aliases.items():
         same = {id(found[prefix + name]): found[prefix + name] for name in all_names if prefix + name in found}
         if names.parameters[own].requires_grad and same:
@@ -79,7 +82,7 @@ def run(module, batch, seed, names, prefix, is_exported=False):
 
 
 def difference(one, other):
-    """The first that differs, as 'what: how'; None where all are equal."""
+    """The first difference, as 'what: how'; None if everything is equal."""
     def differs(a, b, what):
         if a is None or b is None:
             return None if a is b else f"{what}: {'none' if a is None else 'one'} eagerly, {'none' if b is None else 'one'} exported"
@@ -106,7 +109,7 @@ def compare(module, program, batch, seed, names, prefix, what):
         again = difference(eager, run(module, batch, seed, names, prefix))
     if again:
         raise ExportError(f"the model itself is not repeatable ({what}): run twice with the seed {seed}, {again.replace('exported', 'the second time')}",
-                          "draw random numbers with torch's generator alone, and keep no state between calls but buffers")
+                          "draw random numbers only with torch's generator, and keep no state between calls but buffers")
     raise ExportError(f"the exported program differs from the model ({what}): {found}",
                       "a custom torch.autograd.Function loses its backward, and Python values of the example become constants; "
                       "write the part with operators of PyTorch")

@@ -1,4 +1,4 @@
-"""Converts an archive of torch.export.save (.pt2), without the model that it was made from."""
+"""Converts an archive written by torch.export.save (.pt2); the original model is not needed."""
 import os
 
 import torch
@@ -40,7 +40,7 @@ def _require_loss(program):
 
 
 def convert_archive(archive, out, mode="train", say=print):
-    """Writes the folder of an archive. Nothing is compared: the archive does not have the model."""
+    """Writes the folder for an archive. Nothing is compared, since the archive does not contain the eager model."""
     folder.require_free(out)
     program = _load(archive)
     _require_loss(program)

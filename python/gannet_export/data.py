@@ -59,7 +59,7 @@ def _parquet(paths):
             with parquet.ParquetFile(path) as file:
                 for batch in file.iter_batches(BATCH):
                     yield batch.to_pydict()
-        except (OSError, ValueError) as error:  # pyarrow's own are of these
+        except (OSError, ValueError) as error:  # pyarrow's exceptions are subclasses of these
             raise ExportError(f"{path} is not a Parquet file that pyarrow reads: {error}") from None
 
 
@@ -79,7 +79,7 @@ def _arrow(path, split):
 
 
 def batches_of(source, split=None):
-    """Yields {column: list of rows}, a part of the samples at a time."""
+    """Yields {column: list of rows} for one chunk of samples at a time."""
     if not os.path.exists(source):
         raise ExportError(f"there is no {source}", f"name {SOURCES}")
     if os.path.isdir(source) and {"state.json", "dataset_dict.json"} & set(os.listdir(source)):
@@ -98,7 +98,7 @@ def _array_of(name, rows):
     """The rows of a column as int64, float32 or bool."""
     try:
         array = numpy.asarray(rows)
-    except ValueError:  # NumPy's word for rows of different lengths
+    except ValueError:  # NumPy's term for rows of different lengths
         lengths = sorted({len(row) for row in rows if hasattr(row, "__len__")})
         _refuse(name, f"its rows have from {lengths[0]} to {lengths[-1]} elements" if lengths else "its rows have different shapes")
     if array.dtype.kind == "f":
@@ -118,7 +118,7 @@ def _refuse(name, what):
 
 
 class _File:
-    """Rows that are appended to an .npy file, whose header is written once their number is known."""
+    """Appends rows to an .npy file, and writes its header once the number of rows is known."""
 
     def __init__(self, name, path):
         self.name, self.path, self.samples, self.shape, self.dtype = name, path, 0, None, None
@@ -141,7 +141,7 @@ class _File:
 
 
 def _columns_of(chosen, batch):
-    """(input, column) pairs of NAME or NAME=COLUMN; every column where nothing is chosen."""
+    """Parses NAME or NAME=COLUMN into (input, column) pairs; selects every column if none is given."""
     pairs = [(one.partition("=")[0], one.partition("=")[2] or one) for one in chosen or batch]
     for _, column in pairs:
         if column not in batch:
@@ -176,7 +176,8 @@ def convert_columns(source, out, columns=(), split=None, say=print):
 
 
 def convert_tokens(source, out, column, split=None, say=print):
-    """Joins the rows of a column of tokens, which may have different lengths, in one array: uint16 where they fit, else int32."""
+    """Concatenates the rows of a token column, which may differ in length, into one array: uint16
+    if the tokens fit, else int32."""
     if not out.endswith(".npy"):
         raise ExportError(f"--out names '{out}', and tokens are one file", "name it *.npy")
     if os.path.exists(out):

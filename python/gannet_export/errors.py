@@ -1,8 +1,8 @@
-"""The one exception that a user's mistake raises."""
+"""The exception for user mistakes."""
 
 
 class ExportError(Exception):
-    """The model cannot be exported as it is.
+    """The model cannot be exported in its present form.
 
     The text has what happened and where; `next_step` is what the user should do next.
     """

@@ -25,7 +25,7 @@ def _require(names, known, option):
 
 
 def export_model(model, batch, out, dtypes=("fp32", "bf16"), modes=("train", "eval"), seed=0, say=print):
-    """Writes `model` to the folder `out`, after the exported programs were compared with it.
+    """Writes `model` to the folder `out` after comparing the exported programs with it.
 
     model   a torch.nn.Module on the CPU in fp32. Its forward takes the entries of `batch` by name and returns a scalar
             loss, or a value that has one as `.loss`, ["loss"] or its first element

@@ -1,4 +1,4 @@
-"""The folder that is written: whole, or not at all."""
+"""Writes the output folder atomically."""
 import json
 import os
 import shutil
@@ -23,7 +23,7 @@ def _is_ours(folder):
 
 
 def require_free(folder):
-    """Refuses a folder of something else before the work is done."""
+    """Refuses an output folder that holds something else, before any work is done."""
     if os.path.isdir(folder) and os.listdir(folder) and not _is_ours(folder):
         raise ExportError(f"{folder} has files that this command did not write", "name an empty folder, or one that does not exist")
     if os.path.exists(folder) and not os.path.isdir(folder):
@@ -37,12 +37,12 @@ def _write_json(path, value, indent=None):
 
 
 def python_config_of(model):
-    """The config.json with which transformers makes the model again; None for a model of another library."""
+    """The config.json from which transformers can rebuild the model; None for a model of another library."""
     to_text = getattr(getattr(model, "config", None), "to_json_string", None)
     if to_text is None or not hasattr(model, "from_pretrained"):
         return None
     config = json.loads(to_text())
-    config.pop("_name_or_path", None)  # where the weights came from: perhaps a path of the user's
+    config.pop("_name_or_path", None)  # where the weights came from, possibly a private path
     return {**config, "architectures": [type(model).__name__]}
 
 
@@ -61,10 +61,10 @@ def write(folder, graphs, names, constants, probe, batch, python_config=None):
         save_file(names.tensors(), os.path.join(new, "model.safetensors"), {"format": "pt"})
         save_file(constants.tensors, os.path.join(new, "constants.safetensors"), {"format": "pt"})
         if probe:
-            apart = {name: one.clone(memory_format=torch.contiguous_format) for name, one in batch.items()}  # labels may be input_ids
+            apart = {name: one.clone(memory_format=torch.contiguous_format) for name, one in batch.items()}  # labels may alias input_ids
             save_file(apart, os.path.join(new, "probe.safetensors"), {"format": "pt"})
             _write_json(os.path.join(new, "probe.json"), probe, indent=1)
-        for name in os.listdir(new):  # safetensors makes files that only their owner reads
+        for name in os.listdir(new):  # safetensors creates files that only their owner can read
             os.chmod(os.path.join(new, name), 0o644)
         os.chmod(new, 0o755)
         if os.path.isdir(folder):

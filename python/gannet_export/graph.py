@@ -8,13 +8,13 @@ from .shapes import Symbols, relations_of, require_defined
 from .values import encode, short
 from .version import FORMAT, VERSION
 
-MOST_NESTED = 8  # graphs inside of graphs; the reader's limit, too
-# Nodes without an effect: they are left out where nothing uses their value.
+MOST_NESTED = 8  # nested graphs; equal to the reader's limit
+# Nodes without side effects, dropped if their value is unused.
 PURE = ("py.", "getitem")
 
 
 def layer_of(node, prefix):
-    """The module path of a node, as its parameters' names have it: 'transformer.h.0.attn'; '' at the top."""
+    """The module path of a node, in the form of parameter names: 'transformer.h.0.attn'; '' at the top."""
     stack = node.meta.get("nn_module_stack") or {}
     paths = [entry[0] if isinstance(entry, tuple) else "" for entry in stack.values()]
     path = paths[-1] if paths else ""
@@ -119,7 +119,7 @@ def graph_of(program, mode, dtype, prefix, names, constants, own_name):
         target = (spec.target or "").removeprefix(prefix)
         if spec.kind == InputKind.USER_INPUT:
             if not isinstance(fake, torch.Tensor):
-                raise ExportError(f"input '{spec.arg.name}' is not a tensor", "the example batch has tensors alone")
+                raise ExportError(f"input '{spec.arg.name}' is not a tensor", "the example batch may only have tensors")
             target = names[len(inputs)]
             if prefix and target.isidentifier() and spec.arg.name != f"batch_{target}":
                 raise ExportError(f"the trace calls input '{target}' '{spec.arg.name}'", "report this, with the version of PyTorch")

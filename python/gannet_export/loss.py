@@ -1,11 +1,11 @@
-"""The module that is traced: the user's model, of whose result the loss alone is kept."""
+"""The module to trace: wraps the user's model and returns only its loss."""
 import torch
 
 from .errors import ExportError
 
 
 def loss_of(result):
-    """The scalar loss in what a model's forward returned: itself, `.loss`, ["loss"], or the first element."""
+    """Extracts the scalar loss from the model's result: the result itself, `.loss`, ["loss"], or the first element."""
     if isinstance(result, torch.Tensor):
         loss = result
     elif getattr(result, "loss", None) is not None:
@@ -26,7 +26,7 @@ def loss_of(result):
 class LossOnly(torch.nn.Module):
     """Calls the model with the batch's entries as keyword arguments."""
 
-    PREFIX = "model."  # of every name of the model inside this module
+    PREFIX = "model."  # prefix of the model's names inside this module
 
     def __init__(self, model):
         super().__init__()

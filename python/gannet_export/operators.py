@@ -6,7 +6,7 @@ import torch
 
 from .errors import ExportError
 
-# On symbolic integers, and on numbers that follow from them.
+# On symbolic integers and numbers derived from them.
 PYTHON = {
     operator.getitem: "getitem",
     operator.add: "py.add", operator.sub: "py.sub", operator.mul: "py.mul", operator.truediv: "py.truediv",
@@ -24,13 +24,14 @@ DISPATCHED = {
     "aten._assert_scalar.default": "py.assert",
 }
 NESTED = {"wrap_with_set_grad_enabled": "nested.grad_mode", "wrap_with_autocast": "nested.autocast", "cond": "nested.cond"}
-# Checks of dtypes and ranges at trace time. The reader checks inputs itself, and under autocast dtypes may differ.
+# Checks of dtypes and ranges at trace time. They are dropped: the reader checks inputs itself, and
+# dtypes may differ under autocast.
 DROPPED = {"aten._assert_tensor_metadata.default", "aten.sym_constrain_range.default",
            "aten.sym_constrain_range_for_size.default", "aten._assert_async.msg"}
 
 
 def name_of(target, where):
-    """The format's name of a node's target, or None for a check that is dropped."""
+    """The format's name for a node's target, or None for a check that is dropped."""
     if isinstance(target, torch._ops.OpOverload):
         name = str(target)
         return None if name in DROPPED else DISPATCHED.get(name, name)

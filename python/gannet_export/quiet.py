@@ -1,4 +1,4 @@
-"""Keeps PyTorch's own log away from the user's terminal while an error of it is caught and explained."""
+"""Keeps PyTorch's log output off the user's terminal while one of its errors is caught and explained."""
 import contextlib
 import io
 import logging

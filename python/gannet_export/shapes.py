@@ -16,7 +16,7 @@ UNKNOWN = "export with the PyTorch that this package was tried with, or report t
 
 
 class Symbols:
-    """Gives symbols short names in the order in which they are met, and remembers their ranges."""
+    """Gives symbols short names in the order of first use, and records their ranges."""
 
     def __init__(self, range_constraints):
         self.ranges = {str(symbol): limits for symbol, limits in range_constraints.items()}
@@ -66,7 +66,7 @@ class Symbols:
 
 
 def require_defined(inputs, symbols):
-    """Every symbol must be a dimension of an input by itself: its value is read there."""
+    """Every symbol must occur as a dimension of an input on its own; its value is read there."""
     alone = {dim for one in inputs for dim in one["shape"] if isinstance(dim, str)}
     for symbol in symbols.to_json():
         if symbol["name"] not in alone:
@@ -75,7 +75,7 @@ def require_defined(inputs, symbols):
 
 
 def relations_of(program, inputs):
-    """The relations that the program's guards state, in terms of `inputs` as they stand in the file."""
+    """The relations in the program's guards, expressed in terms of `inputs` as written to the file."""
     code = getattr(program, "_guards_code", None)
     if code is None:
         raise ExportError("this PyTorch does not say which sizes a program accepts (ExportedProgram._guards_code)",
@@ -84,7 +84,7 @@ def relations_of(program, inputs):
     found = []
     for line in code:
         tree = ast.parse(line, mode="eval").body
-        if "size()" not in line:  # of values, such as a flag that became constant; the format has tensors alone
+        if "size()" not in line:  # about values, such as a flag that became constant; the format has only tensors
             continue
         for relation in _relations(tree, shapes, line):
             if relation not in found and not _is_trivial(relation):
@@ -133,6 +133,6 @@ def _size(tree, shapes, line):
 
 
 def constant_dims(inputs):
-    """Lines about the dimensions that only the example's size fits."""
+    """Messages about dimensions that accept only the size of the example."""
     return [f"{one['name']}: dimension {dim} became constant, {size}"
             for one in inputs for dim, size in enumerate(one["shape"]) if isinstance(size, int)]

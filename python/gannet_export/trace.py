@@ -1,4 +1,4 @@
-"""Traces a model with torch.export: every dimension of every input may vary, unless the model fixes it."""
+"""Traces a model with torch.export; every dimension of every input may vary unless the model fixes it."""
 import contextlib
 import copy
 
@@ -12,7 +12,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def require_batch(batch):
-    """Refuses an example whose sizes PyTorch would take for constants."""
+    """Refuses an example whose sizes PyTorch would treat as constants."""
     if not batch:
         raise ExportError("the example batch is empty", "give an array for each argument of the model's forward")
     for name, tensor in batch.items():
@@ -24,7 +24,8 @@ def require_batch(batch):
 
 
 def in_dtype(model, dtype):
-    """A copy of the model in bf16. Buffers outside of the state dict keep their dtype, as in transformers' from_pretrained."""
+    """A bf16 copy of the model. Buffers outside the state dict keep their dtype, as in
+    transformers' from_pretrained."""
     if dtype == "fp32":
         return model
     cast = copy.deepcopy(model)
@@ -36,13 +37,13 @@ def in_dtype(model, dtype):
 
 
 def batch_in_dtype(batch, dtype):
-    """Inputs of floating point in the dtype of the parameters."""
+    """Converts floating-point inputs to the dtype of the parameters."""
     return {name: one.to(DTYPES[dtype]) if one.dtype == torch.float32 else one for name, one in sorted(batch.items())}
 
 
 @contextlib.contextmanager
 def count_checkpoints():
-    """Counts the calls of torch.utils.checkpoint, which a trace flattens: its result keeps every activation."""
+    """Counts calls of torch.utils.checkpoint. A trace flattens them, so that every activation is kept."""
     from torch.utils import checkpoint
     count = [0]
     name = "_checkpoint_without_reentrant_generator"
@@ -61,11 +62,11 @@ def count_checkpoints():
         yield count
     finally:
         setattr(checkpoint, name, generator)
-        del checkpoint.CheckpointFunction.apply  # the class's own shadowed autograd.Function's
+        del checkpoint.CheckpointFunction.apply  # it shadowed that of autograd.Function
 
 
 def _require_runs(module, batch, dtype):
-    """An error of the model is the model's, not the trace's; one of bf16 alone has a way around it."""
+    """Attributes an error to the model if eager execution raises it as well; an error only in bf16 has a workaround."""
     try:
         saved = {name: buffer.clone() for name, buffer in module.named_buffers()}
         module(batch)

@@ -16,12 +16,12 @@ from .errors import ExportError
 
 
 def short(value):
-    """'float32' of torch.float32."""
+    """'float32' for torch.float32."""
     return str(value).removeprefix("torch.")
 
 
 def encode(value, where):
-    """`where` names the node and its layer for the error of a value that has no form."""
+    """`where` names the node and its layer in the error for a value that the format cannot express."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, torch.fx.Node):

@@ -1,4 +1,4 @@
-"""The versions that an exported folder states."""
+"""Versions recorded in an exported folder."""
 
 VERSION = "0.1.0"
-FORMAT = 1  # of graph.*.json: a reader refuses every other number
+FORMAT = 1  # in graph.*.json; readers refuse any other number

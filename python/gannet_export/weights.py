@@ -1,4 +1,4 @@
-"""The tensors of a model as files: parameters and buffers under their names, tied ones once, constants by content."""
+"""Writes a model's tensors to files: parameters and buffers by name, tied ones once, constants by content."""
 import hashlib
 
 import torch
@@ -11,7 +11,7 @@ STORABLE = {torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.i
 
 
 class Constants:
-    """Tensors that a graph has beside its parameters and persistent buffers; equal ones are stored once."""
+    """Tensors of a graph that are neither parameters nor persistent buffers; equal ones are stored once."""
 
     def __init__(self):
         self.tensors, self._by_content = {}, {}
@@ -30,7 +30,7 @@ class Constants:
 
 
 class Names:
-    """Names of a state dict's tensors, and which of them share one tensor."""
+    """The names of a state dict's tensors, and which names share a tensor."""
 
     def __init__(self, parameters, buffers, by_memory=False):
         """`parameters`, `buffers`: (name, tensor) pairs with every name, in the model's order.
@@ -64,12 +64,12 @@ class Names:
         return self._own.get(name, name)
 
     def not_among(self, state_dict):
-        """Keys of a state dict that this does not have, such as what get_extra_state() returned."""
+        """State-dict keys that this object lacks, such as the result of get_extra_state()."""
         known = {*self.parameters, *self.buffers, *self._own}
         return [name for name in state_dict if name not in known]
 
     def require_plain(self):
-        """Gradients are of floating point, and files hold fp32."""
+        """Gradients are floating point, and files hold fp32."""
         for name, tensor in self.parameters.items():
             if tensor.dtype != torch.float32:
                 raise ExportError(f"parameter '{name}' has dtype {short(tensor.dtype)}, and parameters are exported as float32",
@@ -88,6 +88,7 @@ class Names:
         }
 
     def tensors(self):
-        """What model.safetensors holds. Two names of one memory that are not ties (a view) are two tensors there."""
+        """The contents of model.safetensors. Two names of one memory that are not ties (a view) are
+        stored as two tensors."""
         return {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
                 for name, tensor in {**self.parameters, **self.buffers}.items()}

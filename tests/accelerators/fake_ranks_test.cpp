@@ -174,7 +174,7 @@ RANK_BODY(wrong_comms) {
     throw std::runtime_error("was not refused: " + why);
   };
   refused({{"type", "cpu"}}, {{"type", "fake"}}, "comm plugin 'fake' moves memory of device 'fake'");
-  refused({{"type", "fake"}}, {{"type", "fake"}, {"host", "fake"}}, "numbers and texts of the ranks lie in the host's");
+  refused({{"type", "fake"}}, {{"type", "fake"}, {"host", "fake"}}, "the ranks' numbers and strings are in the host's");
   // The store ends with rank 0, which waits until the other rank has read its refusal as well.
   const std::filesystem::path is_done = std::getenv("IS_DONE");
   if (std::getenv("RANK") == std::string("1")) std::ofstream(is_done) << "done";

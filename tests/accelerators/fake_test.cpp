@@ -157,7 +157,7 @@ TEST(FakeAccelerator, AFailureThatNobodyAskedForIsLogged) {
     Queue queue = fake->make_queue("gradients");
     queue.copy(target.data(), source.data(), target.size());
   }
-  EXPECT_THAT(log.text(), AllOf(HasSubstr("queue 'gradients' of the fake device ended with a failure that nobody asked for"),
+  EXPECT_THAT(log.text(), AllOf(HasSubstr("queue 'gradients' of the fake device ended with a failure that was never queried"),
                                 HasSubstr("copy 1")));
 }
 

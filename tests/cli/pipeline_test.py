@@ -65,7 +65,7 @@ class Pipeline(Case):
                 ("--schedule dualpipe-v --stages 4 --micro-batches 7", "4 stages need 8 micro-batches at least"),
                 ("--schedule 1f1b --stages 2 --micro-batches 2 --times 1,2", "--times is '1,2', and must be three numbers"),
                 ("--schedule 1f1b --stages 2 --micro-batches 2 --link x", "--link is 'x', and must be a number from 0"),
-                ("--schedule cell.csv", "cell.csv: row 2, column 2: '1X0' is no action of a schedule"),
+                ("--schedule cell.csv", "cell.csv: row 2, column 2: '1X0' is not a schedule action"),
                 ("--schedule short.csv", "short.csv: rank 1, 1 positions: 1B0 is missing"),
                 ("--schedule auto --stages 4 --micro-batches 8 --memory 0.2", "no schedule keeps at most 0.2 activations on each rank"),
                 ("--schedule zb-v --stages 4 --micro-batches 8 --memory 2", "--memory is for the schedule auto"),

@@ -16,6 +16,12 @@
 
 namespace gannet::test {
 
+// The accelerator whose memory a Comm moves; "" for host memory.
+inline std::string accelerator_of(const std::string& comm) {
+  if (comm == "fake" || comm == "checked") return comm;
+  return comm == "nccl" ? "checked" : "";
+}
+
 // The world of the plugin under test; the fake device's comm is late.
 inline std::shared_ptr<ProcessGroup> join() {
   const std::string name = std::getenv("COMM");
@@ -24,8 +30,8 @@ inline std::shared_ptr<ProcessGroup> join() {
   if (name == "nccl") setenv("GANNET_PLUGIN_PATH", GANNET_BINARY_DIR "/tests/nccl_double", 1);  // over a double of its library
   if (name == "fake") options.comm_params = Dict{{"delay_us", 3000}, {"seed", 5}};
   auto group = init_distributed(options);
-  if (name != "gloo")  // as an engine does
-    group->world()->open_comm(name, options.comm_params, {.accelerator = name == "nccl" ? "checked" : name});
+  if (const std::string accelerator = accelerator_of(name); !accelerator.empty())  // as an engine does
+    group->world()->open_comm(name, options.comm_params, {.accelerator = accelerator});
   return group;
 }
 

@@ -68,11 +68,11 @@ TEST(OwnSections, ATableThatIsWrongIsRefused) {
   EXPECT_THAT(said("fp16", {}), HasSubstr("has a key of this name already"));
   EXPECT_THAT(said("_mine", {}), HasSubstr("no name of a section"));
   EXPECT_THAT(said("mine", {{.name = "a", .type = "numbr"}}), HasSubstr("did you mean 'number'?"));
-  EXPECT_THAT(said("mine", {{.name = "a", .type = "number", .range = "0 to 1"}}), HasSubstr("is no range of a number"));
-  EXPECT_THAT(said("mine", {{.name = "a", .type = "choice"}}), HasSubstr("is no range of a choice"));
+  EXPECT_THAT(said("mine", {{.name = "a", .type = "number", .range = "0 to 1"}}), HasSubstr("is not a valid range for a number"));
+  EXPECT_THAT(said("mine", {{.name = "a", .type = "choice"}}), HasSubstr("is not a valid range for a choice"));
   EXPECT_THAT(said("mine", {{.name = "a", .type = "integer", .fallback = -1, .range = ">=0"}}),
               HasSubstr("the default of mine.a must be an integer >=0"));
-  EXPECT_THAT(said("mine", {{.name = "a", .type = "any"}, {.name = "a", .type = "any"}}), HasSubstr("it stands twice"));
+  EXPECT_THAT(said("mine", {{.name = "a", .type = "any"}, {.name = "a", .type = "any"}}), HasSubstr("it appears twice"));
   EXPECT_THAT(said("mine", {{.name = "a", .type = "any"}, {.name = "a.b", .type = "any"}}),
               HasSubstr("is a value, not a section"));
   EXPECT_THAT(error_of([&] { read_config(Dict(), {corpus(), corpus()}); }).what(), HasSubstr("two sections have this name"));

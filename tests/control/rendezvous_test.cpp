@@ -150,7 +150,7 @@ TEST(Rendezvous, AnAddressOfAnotherMachineIsSaidWhileRankZeroWaits) {
                                                     {"MASTER_PORT", std::to_string(ranks::free_port())}});
   EXPECT_EQ(outcome.status, 3);
   EXPECT_THAT(outcome.output, HasSubstr("waiting for rank 1 of 2 at the rendezvous at 192.0.2.1:"));
-  EXPECT_THAT(outcome.output, HasSubstr(", which is no address of rank 0's machine,"));
+  EXPECT_THAT(outcome.output, HasSubstr(", which is not an address of rank 0's machine,"));
 }
 
 TEST(Rendezvous, APortInUseIsNamedWithWhatToDo) {

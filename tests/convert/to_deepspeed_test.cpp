@@ -262,7 +262,7 @@ TEST_F(ToDeepSpeed, RefusesWhatDeepSpeedDoesNotHave) {
                       " && " + GANNET_BINARY_DIR "/bin/gannet checkpoint import " + file("w.bin") + " " + file("w"));
   ASSERT_EQ(weights.exit_code, 0) << weights.output;
   EXPECT_THAT(error_of(ErrorCode::kUnsupported, [&] { write_universal(checkpoint::open(file("w"), {}), file("u"), {}); }),
-              HasSubstr("weights alone"));
+              HasSubstr("only weights"));
 }
 
 // ---- the command

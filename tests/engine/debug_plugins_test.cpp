@@ -70,7 +70,7 @@ TEST_P(DebugPlugins, AWriteToTheGradientIsNamed) {
 
 TEST_P(DebugPlugins, AWriteBesideAnArrayIsNamed) {
   EXPECT_THAT(fault_of("Overruns"),
-              AllOf(HasSubstr("wrote to byte 1 behind the end of the state 'momentum'"), HasSubstr("tensor '")));
+              AllOf(HasSubstr("wrote to byte 1 after the end of the state 'momentum'"), HasSubstr("tensor '")));
   EXPECT_THAT(fault_of("Underruns"),
               AllOf(HasSubstr("wrote to byte 4 before the begin of the parameter"), HasSubstr("tensor '")));
 }

@@ -215,7 +215,7 @@ TEST_F(Resume, weights_of_every_dtype_and_both_formats_are_loaded_as_weights_in_
           train(*engine, 1);
           const LoadReceipt receipt = engine->load_checkpoint(path("run"));
           EXPECT_TRUE(receipt.module_only);
-          EXPECT_THAT(receipt.notes, Contains(HasSubstr("the checkpoint holds weights alone")));
+          EXPECT_THAT(receipt.notes, Contains(HasSubstr("the checkpoint holds only weights")));
           if (dtype != at::kFloat)
             EXPECT_THAT(receipt.notes, Contains(HasSubstr(std::string("converted from ") + c10::toString(dtype))));
           EXPECT_EQ(receipt.parameters, 4);

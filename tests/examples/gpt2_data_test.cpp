@@ -80,7 +80,7 @@ TEST_F(Gpt2Data, unigram_entropy_is_that_of_the_frequencies) {
 TEST_F(Gpt2Data, files_that_cannot_be_are_named_with_the_reason) {
   EXPECT_THAT(error_of([&] { Tokens::from_file(path_ + ".missing", 1); }, gannet::ErrorCode::kNotFound), HasSubstr(".missing"));
   EXPECT_THAT(error_of([&] { Tokens::from_file(file("abc"), 2); }, gannet::ErrorCode::kCorrupt),
-              HasSubstr("3 bytes, which are no whole tokens of 2"));
+              HasSubstr("3 bytes, not a whole number of tokens of 2"));
   EXPECT_THAT(error_of([&] { Tokens::from_file(file(""), 1); }, gannet::ErrorCode::kCorrupt), HasSubstr("has 0 tokens"));
   EXPECT_THAT(error_of([&] { Tokens::from_file(file("ab\xff"), 1).check(128); }, gannet::ErrorCode::kMismatch),
               HasSubstr("token 2 is 255, the model has a vocabulary of 128"));

@@ -162,10 +162,10 @@ TEST(Pairs, NameTheLineThatIsWrong) {
   const auto refused = [&](const std::string& text, const std::string& source = "en") {
     return gannet::error_of(ErrorCode::kArgument, [&] { read(text, source); });
   };
-  EXPECT_THAT(refused(good + "\n{\"translation\": "), HasSubstr("pairs.json:2: this line is no JSON"));
+  EXPECT_THAT(refused(good + "\n{\"translation\": "), HasSubstr("pairs.json:2: this line is not JSON"));
   EXPECT_THAT(refused("[1]"), HasSubstr("pairs.json:1: no dictionary 'translation'"));
   EXPECT_THAT(refused(good, "de"), HasSubstr("no text in the language 'de', only in: en, ro"));
-  EXPECT_THAT(refused(R"({"translation": {"en": 1, "ro": "unu"}})"), HasSubstr("'en' is no text"));
+  EXPECT_THAT(refused(R"({"translation": {"en": 1, "ro": "unu"}})"), HasSubstr("'en' is not a string"));
   EXPECT_THAT(refused("\n"), HasSubstr("has no pairs"));
   EXPECT_THAT(gannet::error_of(ErrorCode::kNotFound, [] { translation::read_pairs("/no/such.json", "en", "ro"); }),
               HasSubstr("/no/such.json"));

@@ -49,7 +49,7 @@ TEST_F(Batch, DtypesAndRanksAreThoseOfTheModel) {
   EXPECT_THAT(error({{"input_ids", tokens({3, 6}).to(at::kInt)}, {"labels", tokens({3, 6})}}),
               AllOf(HasSubstr("input 'input_ids' is int32[3, 6]"), HasSubstr("train.fp32 takes int64[s0, s1]")));
   EXPECT_THAT(error({{"input_ids", tokens({6})}, {"labels", tokens({3, 6})}}), HasSubstr("give a tensor of 2 dimensions"));
-  EXPECT_THAT(error({{"input_ids", at::Tensor()}, {"labels", tokens({3, 6})}}), HasSubstr("'input_ids' is no tensor"));
+  EXPECT_THAT(error({{"input_ids", at::Tensor()}, {"labels", tokens({3, 6})}}), HasSubstr("'input_ids' is an undefined tensor"));
   EXPECT_THAT(error({{"input_ids", tokens({3, 6}).to(at::kMeta)}, {"labels", tokens({3, 6})}}),
               AllOf(HasSubstr("'input_ids' is on meta, and the parameters are on cpu"), HasSubstr("gannet::to_device")));
 }

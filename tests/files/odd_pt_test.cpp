@@ -107,7 +107,7 @@ std::vector<Case> cases() {
       {"a list", with(list({tensor()}))},
       {"a tensor alone", with(tensor())},
       {"no tensors", with(dict({{"a", num(1)}}))},
-      {"20,000 entries that are no tensors", with(dict(many_names))},
+      {"20,000 entries that are not tensors", with(dict(many_names))},
       {"a storage that is not there", one({.key = "7"})},
       {"a storage of another size", one({.storage_numel = 5})},
       {"a storage of -1 elements", one({.storage_numel = -1})},

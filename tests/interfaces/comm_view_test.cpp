@@ -65,7 +65,7 @@ TEST(WorkView, ALostPeerIsAnErrorAndTheWorkIsFreed) {
 
 TEST(WorkView, AFailureThatNobodyWaitedForIsWarnedOf) {
   const auto log = with_fate("lost", [](test::RawGroup group) { group.all_reduce(nullptr, 0, GANNET_FLOAT32); });
-  EXPECT_THAT(log, AllOf(HasSubstr("a collective that nobody waited for failed: comm plugin probe"),
+  EXPECT_THAT(log, AllOf(HasSubstr("a collective that was never waited for failed: comm plugin probe"),
                          HasSubstr("waits 1, aborts 0, freed 1\n")));
 }
 

@@ -214,7 +214,7 @@ class Kit(unittest.TestCase):
         self.assertEqual(done.returncode, 2, done.stdout)
         self.assertIn("has no parameter 'rl'; did you mean 'lr'?", done.stdout)
         done = self.check(BAD / "gannet_bad_results.so", "--plugin", "sound", "--params", "lr=1")
-        self.assertIn("--params is no JSON dictionary", done.stdout)
+        self.assertIn("--params is not a JSON dictionary", done.stdout)
 
     def test_a_schedule_that_needs_a_length_asks_for_it(self):
         file = OURS / "gannet_scheduler_cosine.so"

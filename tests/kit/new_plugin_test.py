@@ -78,7 +78,7 @@ class NewPlugin(unittest.TestCase):
         (self.folder / "mine/notes").write_text("mine")
         self.assertIn("the folder mine is not empty", self.new("optimizer", "mine", code=2))
         self.assertEqual([p.name for p in (self.folder / "mine").iterdir()], ["notes"])
-        self.assertIn("exists and is no folder", self.new("optimizer", "mine", "--folder", "mine/notes", code=2))
+        self.assertIn("exists and is not a folder", self.new("optimizer", "mine", "--folder", "mine/notes", code=2))
         (self.folder / "empty").mkdir()
         self.new("optimizer", "mine", "--folder", "empty")
 

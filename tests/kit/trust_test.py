@@ -77,7 +77,7 @@ class Trust(unittest.TestCase):
         (self.folder / "text.so").write_text("no plugin")
         other = self.folder / "other.so"
         other.write_bytes(LION.read_bytes() + b"\n")
-        self.assertIn("is no plugin to trust: it is not a shared object", self.trust("other.so", "text.so", code=2))
+        self.assertIn("is not a plugin that can be trusted: it is not a shared object", self.trust("other.so", "text.so", code=2))
         self.assertIn("there is no plugin file 'gone.so'", self.trust("gone.so", code=2))
         self.assertIn("needs a FILE to trust, --remove FILE or --list", self.trust(code=2))
         self.assertEqual(self.list.read_text(), before)

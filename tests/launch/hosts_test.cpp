@@ -56,7 +56,7 @@ TEST(Hostfile, RefusesOtherLinesWithTheirNumber) {
         << line;
   EXPECT_THAT(parsed("w slots=1\n\nw slots=2\n"), HasSubstr("hosts, line 3: w is listed twice"));
   EXPECT_THAT(parsed("w slots=99999999999999\n"), HasSubstr("at most 4096"));
-  EXPECT_THAT(parsed("-oProxyCommand=x slots=1\n"), HasSubstr("is no name of a host"));
+  EXPECT_THAT(parsed("-oProxyCommand=x slots=1\n"), HasSubstr("is not a valid host name"));
   EXPECT_THAT(parsed("# nothing\n"), HasSubstr("has no host"));
   EXPECT_THAT(result_of([] { return text_of_hosts(read_hostfile("/nowhere/hosts")); }),
               HasSubstr("the hostfile '/nowhere/hosts' is missing"));

@@ -190,14 +190,14 @@ TEST(Models, AWidthThatDoesNotDivideByTheHeadsIsNamed) {
     return "nothing was thrown";
   };
   using namespace gannet::models;
-  EXPECT_EQ(error([] { Gpt2(Gpt2Config{.n_embd = 15, .n_head = 2}); }), "Gpt2Config: n_embd 15 is no multiple of n_head 2");
-  EXPECT_EQ(error([] { Gpt2(Gpt2Config{.n_embd = 16, .n_head = 0}); }), "Gpt2Config: n_embd 16 is no multiple of n_head 0");
+  EXPECT_EQ(error([] { Gpt2(Gpt2Config{.n_embd = 15, .n_head = 2}); }), "Gpt2Config: n_embd 15 is not a multiple of n_head 2");
+  EXPECT_EQ(error([] { Gpt2(Gpt2Config{.n_embd = 16, .n_head = 0}); }), "Gpt2Config: n_embd 16 is not a multiple of n_head 0");
   EXPECT_EQ(error([] { Bert(BertConfig{.hidden_size = 10, .num_attention_heads = 4}); }),
-            "BertConfig: hidden_size 10 is no multiple of num_attention_heads 4");
+            "BertConfig: hidden_size 10 is not a multiple of num_attention_heads 4");
   EXPECT_EQ(error([] { Llama(LlamaConfig{.hidden_size = 10, .num_attention_heads = 0}); }),
-            "LlamaConfig: num_attention_heads 0 is no multiple of num_key_value_heads 0");
+            "LlamaConfig: num_attention_heads 0 is not a multiple of num_key_value_heads 0");
   EXPECT_EQ(error([] { Llama(LlamaConfig{.hidden_size = 10, .num_attention_heads = 4}); }),
-            "LlamaConfig: hidden_size 10 is no multiple of num_attention_heads 4");
+            "LlamaConfig: hidden_size 10 is not a multiple of num_attention_heads 4");
 }
 
 TEST(Models, TakeIntegersOfAnySizeAndKeepDoublePrecision) {

@@ -198,7 +198,7 @@ TEST_F(Folder, WhatIsWrongWithAFolderIsSaid) {
   EXPECT_THAT(error_of(), HasSubstr("n_embd is \"wide\", a string; it must be an integer"));
   EXPECT_EQ(code, gannet::ErrorCode::kConfig);
   set_config({{"n_embd", 18}});
-  EXPECT_THAT(error_of(), HasSubstr("n_embd 18 is no multiple"));
+  EXPECT_THAT(error_of(), HasSubstr("n_embd 18 is not a multiple"));
   set_config({{"model_type", "mamba"}});
   EXPECT_THAT(error_of(), HasSubstr("model_type is 'mamba', and this model reads 'gpt2'"));
   EXPECT_EQ(code, gannet::ErrorCode::kUnsupported);

@@ -350,7 +350,7 @@ TEST_F(Files, ALineThatACrashCutShortIsEndedBeforeTheRunGoesOn) {
 TEST_F(Files, APipeWithNobodyAtItsOtherEndHoldsNothingUp) {
   ASSERT_EQ(::mkfifo(at("pipe").c_str(), 0600), 0);
   metrics_file(at("pipe"))->event({1, "resume", ""}, 0);
-  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("it is no file")));
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("it is not a file")));
 }
 
 }  // namespace

@@ -130,7 +130,7 @@ RANK_BODY(trains_by_other_schedules) {
   expect(trained("1f1b", pipe::schedule<OneAhead>()) == expected, "a schedule of the program");
   expect(trained(path, {}) == expected, "a file");
   contains(message_of([&] { trained(rank == 0 ? path : folder + "/other.csv", {}); }),
-           "other.csv' is no file of a schedule that can be read");
+           "other.csv' is not a readable schedule file");
   contains(message_of([&] {
              trained("1f1b", [&](int64_t micro_batches, int64_t stages, int64_t stage) -> std::unique_ptr<pipe::PipeSchedule> {
                if (rank == 1) throw Error(gannet::ErrorCode::kArgument, "not on this rank", "");

@@ -99,7 +99,7 @@ TEST(ChosenSchedule, ANameOrAFileOfTheConfigIsChecked) {
   EXPECT_THAT(refusal_of(path, 3, 3), HasSubstr("it has 2 rows, and the pipeline has 3 stages"));
   EXPECT_THAT(refusal_of(path, 2, 3, {.chunks = 2}), HasSubstr("pipe::Options asks for 2 chunks, and"));
   std::ofstream(path) << "0F0,0F1\n1F0,1F1\n";
-  EXPECT_THAT(refusal_of(path, 2, 2), HasSubstr("it has forwards alone"));
+  EXPECT_THAT(refusal_of(path, 2, 2), HasSubstr("it has only forwards"));
   std::ofstream(path) << "0F0,0B0\n1B0,1F0\n";
   EXPECT_THAT(refusal_of(path, 2, 1), HasSubstr("rank 1, position 1: 1B0 needs the activations of part 1"));
   EXPECT_THAT(refusal_of("interleaved", 4, 9), HasSubstr("\"interleaved\": schedule interleaved: 9 micro-batches"));

@@ -69,8 +69,8 @@ TEST(ScheduleText, PartsAreWhereTheirActionsAre) {
 
 TEST(ScheduleText, AnOverlappedPairIsItsTwoActions) {
   EXPECT_EQ(to_csv(from_csv("(0F1;1B0)OVERLAP_F_B,1F1\n", "x")), "0F1,1B0,1F1\n");
-  EXPECT_THAT(refused_csv("(0F1;1B0)OVERLAP\n"), HasSubstr("row 1, column 1: '(0F1;1B0)OVERLAP' is no action"));
-  EXPECT_THAT(refused_csv("((0F1;1B0)OVERLAP_F_B)OVERLAP_F_B\n"), HasSubstr("is no action"));
+  EXPECT_THAT(refused_csv("(0F1;1B0)OVERLAP\n"), HasSubstr("row 1, column 1: '(0F1;1B0)OVERLAP' is not a schedule action"));
+  EXPECT_THAT(refused_csv("((0F1;1B0)OVERLAP_F_B)OVERLAP_F_B\n"), HasSubstr("is not a schedule action"));
 }
 
 TEST(ScheduleText, AWrongCellIsNamedWithRowAndColumn) {
@@ -78,7 +78,7 @@ TEST(ScheduleText, AWrongCellIsNamedWithRowAndColumn) {
        {"F0", "0F", "0X0", "0F0x", "0f0", "-1F0", "0F-1", "0FF0", "9999999999F0", "0F9999999999", "0", "0SEND_X0"})
     EXPECT_THAT(
         refused_csv(formatted("0F0,0B0\n1F0,{}\n", cell)),
-        HasSubstr(formatted("mine.csv: row 2, column 2: '{}' is no action of a schedule\n  (write part, F, B, I or W", cell)));
+        HasSubstr(formatted("mine.csv: row 2, column 2: '{}' is not a schedule action\n  (write part, F, B, I or W", cell)));
   EXPECT_THAT(refused_csv("0F0,\x1b[2J\n"), testing::Not(HasSubstr("\x1b")));
 }
 

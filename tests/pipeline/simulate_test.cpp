@@ -16,7 +16,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-Simulated simulated(const char* name, const ScheduleSize& size, const PassTimes& times = {}, double link = 0) {
+SimulatedStep simulated(const char* name, const ScheduleSize& size, const PassTimes& times = {}, double link = 0) {
   const Schedule schedule = built_in(name, size);
   return simulate(schedule, even_times(schedule, times, link));
 }
@@ -36,7 +36,7 @@ TEST(Simulate, LengthsAndPeaksOfTheBuiltInSchedules) {
                           {"dualpipe-v", 25.5, {4.5, 4.5, 4.5, 4.5}},
                           {"inference", 11, {0, 0, 0, 0}}};
   for (const Expected& expected : all) {
-    const Simulated step = simulated(expected.name, {4, 8, {}});
+    const SimulatedStep step = simulated(expected.name, {4, 8, {}});
     EXPECT_EQ(step.total, expected.total) << expected.name;
     EXPECT_EQ(step.peaks, expected.peaks) << expected.name;
     const double work = expected.name == std::string("inference") ? 8 : 24;
@@ -61,7 +61,7 @@ TEST(Simulate, BubblesAreThoseOfTheFormulas) {
 
 TEST(Simulate, EachActionStartsWhenItsRankAndItsInputsAreReady) {
   const Schedule schedule = from_csv("0F0,0F1,0B0,0B1\n1F0,1I0,1W0,1F1,1B1\n", "x");
-  const Simulated step = simulate(schedule, {{{1, 2, 3}, {4, 5, 6}}, 0.5});
+  const SimulatedStep step = simulate(schedule, {{{1, 2, 3}, {4, 5, 6}}, 0.5});
   const auto starts = [&](size_t rank) {
     std::vector<double> all;
     for (const auto& span : step.spans[rank]) all.push_back(span.start);
@@ -91,7 +91,7 @@ TEST(Simulate, NegativeAndInfiniteTimesAreRefused) {
 
 TEST(Draw, TextHasARowForEachRankAndACellForEachUnit) {
   const Schedule schedule = built_in("1f1b", {2, 2, {}});
-  const Simulated step = simulate(schedule, even_times(schedule, {}));
+  const SimulatedStep step = simulate(schedule, even_times(schedule, {}));
   EXPECT_EQ(draw_text(schedule, step),
             "rank 0  0F0 0F1         0B0----     0B1----\n"
             "rank 1      1F0 1B0---- 1F1 1B1----\n");
@@ -105,7 +105,7 @@ TEST(Draw, TextHasARowForEachRankAndACellForEachUnit) {
 TEST(Draw, TimesThatAreNoMultiplesOfACellDrawEveryAction) {
   const Schedule schedule = built_in("zb-h1", {3, 5, {}});
   for (const PassTimes& times : {PassTimes{1, 1.3, 0.7}, PassTimes{1e-9, 1, 1}, PassTimes{0, 0, 0}, PassTimes{1, 0, 1}}) {
-    const Simulated step = simulate(schedule, even_times(schedule, times, 0.1));
+    const SimulatedStep step = simulate(schedule, even_times(schedule, times, 0.1));
     const std::string text = draw_text(schedule, step), svg = draw_svg(schedule, step);
     for (const auto& row : schedule.actions)
       for (const Action& action : row) {

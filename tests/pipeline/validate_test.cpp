@@ -56,7 +56,7 @@ TEST(Validate, EveryBuiltInScheduleIsRightAtEverySize) {
 
 TEST(Validate, AScheduleKeepsNoMoreThanItsPeaks) {
   for_each_built_in([&](const Schedule& schedule, const testing::Message& name) {
-    const Simulated step = simulate(schedule, even_times(schedule, {}));
+    const SimulatedStep step = simulate(schedule, even_times(schedule, {}));
     double most = 0;
     for (size_t rank = 0; rank < schedule.ranks(); ++rank)
       most = std::max(most, step.peaks[rank] * static_cast<double>(schedule.parts_of(rank)));
@@ -136,7 +136,7 @@ TEST(Validate, ASendThatHoldsUpItsLaneIsADeadlock) {
   EXPECT_THAT(
       wrong(schedule("1F0,1F1,1F2,4F0,4B0,1B0,4F1,4B1,1B1,4F2,4B2,1B2\n")),
       AllOf(HasSubstr("the schedule is a deadlock: rank 1 waits at position 3, 1F2, for the activations of part 0, micro-batch 2 "
-                      "from rank 0, behind its send of the activations of part 1, micro-batch 1 to rank 2; rank 2 waits at "
+                      "from rank 0, after its send of the activations of part 1, micro-batch 1 to rank 2; rank 2 waits at "
                       "position 3, 3B0")));
 }
 

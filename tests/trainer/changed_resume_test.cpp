@@ -94,7 +94,7 @@ TEST_F(ChangedResume, ACheckpointOfTransformersIsNamed) {
   EXPECT_THAT(log(), HasSubstr("run/checkpoint-3 is a checkpoint of Hugging Face's Trainer, which is not resumed"));
   fs::remove(folder / "run/checkpoint-3/optimizer.pt");
   a.resume_from_checkpoint = (folder / "run/checkpoint-3").string() + "/";
-  EXPECT_THAT(told(), HasSubstr("holds weights alone (it has no manifest.json)"));
+  EXPECT_THAT(told(), HasSubstr("holds only weights (it has no manifest.json)"));
 }
 
 // Both fractions of 7 updates: evaluations at 2 4 6 7, checkpoints at 3 6 7.

@@ -221,9 +221,8 @@ TEST_F(Habits, WhatIsNoCheckpointToResumeFromIsNamedAsItWasGiven) {
               AllOf(HasSubstr("does not exist"),
                     HasSubstr("the newest that are there: " + run + "/checkpoint-3, " + run + "/checkpoint-2")));
   EXPECT_THAT(told(folder / "nowhere"), AllOf(HasSubstr("does not exist"), HasSubstr("output_dir/checkpoint-N")));
-  EXPECT_THAT(told(folder / "run/checkpoint-3/manifest.json"),
-              AllOf(HasSubstr("is a file, and a checkpoint is a folder"),
-                    HasSubstr("give the folder that it lies in, " + run + "/checkpoint-3")));
+  EXPECT_THAT(told(folder / "run/checkpoint-3/manifest.json"), AllOf(HasSubstr("is a file, and a checkpoint is a folder"),
+                                                                     HasSubstr("give its folder, " + run + "/checkpoint-3")));
   fs::create_directories(folder / "empty");
   EXPECT_THAT(told(folder / "empty"), HasSubstr("is a folder without a checkpoint: it has no manifest.json"));
   // As a program's own loop names them: the number at the end says which is newest.

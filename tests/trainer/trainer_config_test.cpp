@@ -52,7 +52,7 @@ TEST(Trainer, MistakesSayWhatToDo) {
                                 .compute_metrics = [](const gannet::EvalPrediction&) { return gannet::Metrics{{"f2", 1}}; }}),
               HasSubstr("'eval_f1', which this evaluation does not have: eval_f2, eval_loss"));
   EXPECT_THAT(with(by_f1, Parts{.train_dataset = make_samples(8), .eval_dataset = make_samples(4)}),
-              HasSubstr("metric_for_best_model is 'f1', and evaluations without compute_metrics have eval_loss alone"));
+              HasSubstr("metric_for_best_model is 'f1', and evaluations without compute_metrics have only eval_loss"));
   EXPECT_THAT(with([](auto& a) { a.deepspeed = R"({"train_micro_batch_size_per_gpu": 3, "gradient_clipping": 2})"; },
                    Parts{.train_dataset = make_samples(8)}),
               HasSubstr("train_micro_batch_size_per_gpu = 3 (config text:1:2), but per_device_train_batch_size gives 4"));

@@ -100,8 +100,8 @@ RANK_BODY(lists_watched) {
     for (const char* rule : kRules) expect_same(ran(lists_config(rule, place, debug)), plain, "watched, " + text_of(place));
     for (const auto& [what, message] : {std::pair{"gradient", "wrote to the gradient, which this call only reads: tensor '"},
                                         {"norms", "wrote to the state 'norms', which this call only reads: that of tensor '"},
-                                        {"workspace", "wrote to byte 1 behind the end of the workspace"},
-                                        {"padding", "wrote to byte 1 behind the end of the parameter"}}) {
+                                        {"workspace", "wrote to byte 1 after the end of the workspace"},
+                                        {"padding", "wrote to byte 1 after the end of the parameter"}}) {
       const std::string found = message_of([&, what = what] { ran(lists_config("Careless", place, debug, {{"what", what}})); });
       contains(found, message);
       contains(found, "in update_many of step 1");

@@ -144,7 +144,7 @@ RANK_BODY(guard_mistakes) {
                [&] { gannet::zero::GatheredParameters whole(*engine, {model->first->weight}, {.write_from = first ? 0u : 1u}); }),
            "written from rank 1");
   contains(message_of([&] { gannet::zero::GatheredParameters whole(*engine, {torch::ones({3})}); }),
-           "shape [3] that is no parameter");
+           "shape [3] that is not a parameter");
   contains(message_of([&] { gannet::zero::GatheredParameters whole(*engine, {model->first->weight}, {.write_from = 9}); }),
            "write_from is rank 9");
   // Written in forward: lost, if it were let pass.

@@ -100,7 +100,7 @@ std::shared_ptr<const config::Document> filled(const ConfigCommandArguments& opt
   if (options.arguments_file.empty()) {
     if (options.model_file.empty() && options.updates == 0) return document;
     throw Error(ErrorCode::kArgument,
-                formatted("{} fills \"auto\" values together with --arguments alone",
+                formatted("{} fills \"auto\" values only together with --arguments",
                           options.model_file.empty() ? "--updates" : "--model-config"),
                 "add --arguments FILE; {} in it stands for every default");
   }

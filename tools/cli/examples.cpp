@@ -74,7 +74,7 @@ Examples:
 
 Exit code: 0, 2 when the folder is not one of gannet_export's or its numbers differ, 3 when a file of it is damaged.)"},
     {"gannet model cuts",
-     R"(A line for each value that passes from one layer to the next; inputs of the batch that a later layer needs pass, too. The
+     R"(A line for each value that passes from one layer to the next; inputs of the batch that a later layer needs also pass. The
 sizes are those of `gannet model info`. The cuts are those of activation_checkpointing and of pipelines; `loss` is the end of the
 last layer, from which on the graph uses no parameter.
 
@@ -145,7 +145,7 @@ Examples:
   gannet plugins trust --remove build/lib/gannet/gannet_optimizer_mine.so
   gannet plugins trust --trusted team.trusted ./mine.so
 
-Exit code: 0; 2 when a file is no plugin or the list is not right, 3 when the list cannot be written. Nothing is changed then.)"},
+Exit code: 0; 2 when a file is not a plugin or the list is not right, 3 when the list cannot be written. Nothing is changed then.)"},
     {"gannet report",
      R"(The metrics file is what "gannet": {"metrics": {"path": ...}} in the config wrote; the run may still be in progress. Of
 two to six files, the charts have a line for each run, and a table lists the config keys that differ.

@@ -7,7 +7,7 @@
 
 namespace gannet::cli {
 
-// The options of `export` that these formats alone have.
+// The options of `export` that only these formats have.
 struct ToDeepSpeedArguments {
   int64_t stage = -1, ranks = -1, sub_group_size = 0;
   std::vector<std::string> renames, tied;

@@ -33,7 +33,7 @@ int become(const char* program, char** argv) {
   const gannet::Error error(
       gannet::ErrorCode::kUnavailable, gannet::formatted("cannot start {}: {}", tools, std::strerror(failure)),
       is_sdk && failure == ENOENT
-          ? "this is the SDK alone, whose `gannet` has `plugins new`, `check`, `bench` and `trust`: run the others with "
+          ? "this is only the SDK, whose `gannet` has `plugins new`, `check`, `bench` and `trust`: run the others with "
             "the `gannet` of an installed Gannet"
           : "`gannet` looks for it in its own tree: install or copy the folders bin, lib and libexec together");
   std::cerr << "gannet: " << error.what() << '\n';

@@ -108,7 +108,7 @@ std::pair<pipeline::Schedule, std::string> chosen(const ShowArguments& arguments
   if (!arguments.stages || !arguments.micro_batches || arguments.chunks)
     throw Error(ErrorCode::kArgument, "schedule auto needs --stages and --micro-batches, and takes no --chunks",
                 "give the number of stages and of micro-batches, as --stages 4 --micro-batches 8");
-  pipeline::Found found =
+  pipeline::FoundSchedule found =
       pipeline::search({*arguments.stages, *arguments.micro_batches, times, arguments.link, arguments.memory});
   return {std::move(found.schedule), formatted("schedule: {}\n", found.name)};
 }
@@ -117,7 +117,7 @@ void show_step(const ShowArguments& arguments) {
   check_size(arguments);
   const pipeline::PassTimes times = times_of(arguments.times);
   const auto [schedule, origin] = chosen(arguments, times);
-  const pipeline::Simulated step = simulate(schedule, even_times(schedule, times, arguments.link));
+  const pipeline::SimulatedStep step = simulate(schedule, even_times(schedule, times, arguments.link));
   if (arguments.as_csv)
     std::cout << to_csv(schedule);
   else if (arguments.as_svg)

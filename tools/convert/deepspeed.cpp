@@ -83,8 +83,8 @@ std::vector<checkpoint::Slice> slices_of(const DeepSpeedFolder& folder, const De
 
 namespace {
 
-// Which parameters each group has, in DeepSpeed's order, and the other names of tied ones: what an
-// export needs, and a load does not.
+// Records the parameters of each group in DeepSpeed's order, and the other names of tied
+// parameters. An export needs these; a load does not.
 void record_groups(const DeepSpeedState& state, const DeepSpeedOptions& options, Dict& imported) {
   Renaming rename(options.renames);
   List groups(state.groups.size(), List());

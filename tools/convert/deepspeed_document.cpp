@@ -185,7 +185,7 @@ Dict client_state(const files::Node& model, DeepSpeedReceipt& receipt, std::vect
       receipt.not_taken.push_back(formatted("'{}' of client_state: {}", key, fault));
     }
   }
-  if (unnamed > 0) receipt.not_taken.push_back(formatted("{} of client_state under keys that are no texts", unnamed));
+  if (unnamed > 0) receipt.not_taken.push_back(formatted("{} of client_state under keys that are not strings", unnamed));
   amount.check();
   if (!names.empty()) receipt.taken.push_back(formatted("client_state: {}", join(names, ", ")));
   return document;

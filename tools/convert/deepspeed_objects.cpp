@@ -180,7 +180,8 @@ DeepSpeedFile model_file(const DeepSpeedSource& source, const ModelFileLayout& l
 
 namespace {
 
-// The hyperparameters of a group as DeepSpeed's or, if `is_torch`, torch's class of optimizer has them.
+// The hyperparameters of a group, under the names that DeepSpeed's optimizer class or, if
+// `is_torch`, torch's class uses.
 Dict group_keys(const DeepSpeedSource& source, const Dict& hyper) {
   Dict keys;
   for (const auto& [name, number] : hyper.entries()) {
@@ -193,7 +194,7 @@ Dict group_keys(const DeepSpeedSource& source, const Dict& hyper) {
       value.as_list().push_back(number.as_number());
     }
   }
-  // What a schedule cannot change is in the config, and not in a run's checkpoint.
+  // Values that no schedule can change are in the config, not in a run's checkpoint.
   if (source.family == OptimizerFamily::kAdam && !keys.find("eps"))
     keys["eps"] = number_of(source, "/optimizer/params/eps", 1e-8);
   if (source.family == OptimizerFamily::kAdam && !source.is_torch_optimizer) {
@@ -232,7 +233,7 @@ void write_param_groups(DeepSpeedFile& file, const DeepSpeedSource& source, cons
 
 bool has_step(const DeepSpeedSource& source) { return source.family != OptimizerFamily::kSgd; }
 
-// torch's optimizers count in a tensor, and DeepSpeed's in an integer.
+// torch's optimizers keep the step count in a tensor, DeepSpeed's in an integer.
 void write_step(DeepSpeedFile& file, const DeepSpeedSource& source) {
   if (source.is_torch_optimizer)
     file.tensor(c10::kFloat, {}, {{"", 0, 1, static_cast<double>(source.applied_steps)}});
@@ -292,7 +293,7 @@ TensorParts parts_of(const DeepSpeedSource& source, const std::string& kind, con
     throw Error(ErrorCode::kUnsupported,
                 formatted("{}: '{}' has {} elements and its parameter {}: DeepSpeed's states have as many", source.from.path(),
                           name, info->numel(), tensor.numel),
-                "export the weights alone with --format pt");
+                "export only the weights with --format pt");
   return {{name, begin, end - begin}};
 }
 

@@ -43,7 +43,7 @@ void write_step(DeepSpeedFile& file, const DeepSpeedSource& source);
 void write_scaler(DeepSpeedFile& file, const DeepSpeedSource& source);
 
 // The parts of a tensor's elements [begin, end). `kind`: "parameter", "state/exp_avg" ...; a state
-// that the checkpoint does not have is zeros.
+// that is not in the checkpoint reads as zeros.
 TensorParts parts_of(const DeepSpeedSource& source, const std::string& kind, const SourceTensor& tensor, int64_t begin,
                      int64_t end);
 

@@ -17,7 +17,7 @@ namespace {
 const Value& member(const checkpoint::Opened& from, const Dict& document, const char* key) {
   if (const Value* found = document.find(key)) return *found;
   throw Error(ErrorCode::kUnsupported, formatted("{}: its document has no '{}'", from.path(), key),
-              "checkpoints of weights alone have no training state: export them with --format pt");
+              "checkpoints of only weights have no training state: export them with --format pt");
 }
 
 // The names of each group's tensors in the checkpoint, in the order of the program's groups. Stages
@@ -93,7 +93,7 @@ void add_tensors(DeepSpeedSource& source, const ToDeepSpeedOptions& options) {
   }
 }
 
-// The optimizer's name, as a run records it; an import has that of the config.
+// The optimizer's name as recorded by a run; for an import, as in the config.
 std::string optimizer_of(const checkpoint::Opened& from) {
   if (const Value* name = from.document().find("optimizer"); name && name->is_string()) return name->as_string();
   return "";
@@ -134,7 +134,7 @@ void set_optimizer(DeepSpeedSource& source) {
         formatted(
             "{}: the states of the optimizer '{}' are not exported: DeepSpeed's ZeRO loads those of Adam, AdamW, SGD and Lion",
             source.from.path(), name),
-        "export the weights alone with --format pt");
+        "export only the weights with --format pt");
   }
   for (const std::string& state : source.states) there.erase(state);
   if (!there.empty())
@@ -155,7 +155,7 @@ void set_numbers(DeepSpeedSource& source) {
   source.model_dtype = source.precision == "fp16" ? c10::kHalf : source.precision == "bf16" ? c10::kBFloat16 : c10::kFloat;
 }
 
-// What the checkpoint has and DeepSpeed's files do not.
+// Lists the parts of the checkpoint that DeepSpeed's files cannot hold.
 void add_left_out(DeepSpeedSource& source) {
   const checkpoint::Opened& from = source.from;
   const Dict& document = from.document();

@@ -1,5 +1,5 @@
-// A Gannet checkpoint as DeepSpeed would hold it: parameter groups in order, with their optimizer's
-// states and hyperparameters, and the numbers of the run. write_deepspeed.h writes it.
+// A Gannet checkpoint in DeepSpeed's terms: parameter groups in order, with their optimizer's
+// states and hyperparameters, and the run's counters. write_deepspeed.h writes it.
 #pragma once
 
 #include <gannet/value.h>
@@ -35,7 +35,7 @@ struct SourceGroup {
   int64_t numel() const;
 };
 
-// How DeepSpeed's optimizer names its states and keys.
+// The names that DeepSpeed's optimizer uses for its states and keys.
 enum class OptimizerFamily { kAdam, kSgd, kLion };
 
 struct DeepSpeedSource {

@@ -1,6 +1,6 @@
 // A universal checkpoint: every parameter has a folder zero/<name>/ with fp32.pt, a file for each
-// state, and step.pt. Those of stages 1 and 2 hold {"param": the whole tensor, ...}, those of stage
-// 3 the flat tensor alone, whose shape and whose step are in other files.
+// state, and step.pt. Files of stages 1 and 2 hold {"param": the whole tensor, ...}; those of stage
+// 3 hold only the flat tensor, whose shape and step are in other files.
 #include <algorithm>
 #include <map>
 

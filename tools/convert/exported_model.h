@@ -16,11 +16,11 @@ struct ExportedModelFiles {
   std::string python_config;                              // a path; "" for a model of another library than transformers
 };
 
-// What the first of `folders` that is such a model's has; nullopt if none is. Throws Error(kCorrupt) for a list of ties that is
-// damaged.
+// Reads the files of the first of `folders` that holds an exported model; nullopt if none does.
+// Throws Error(kCorrupt) if the list of ties is damaged.
 std::optional<ExportedModelFiles> exported_model_files(const std::vector<std::string>& folders);
 
-// `format`: a safetensors file has a tied tensor as often as it has names, a .bin file has it once.
+// `format`: safetensors stores a tied tensor once per name; a .bin file stores it once.
 void add_every_name(const ExportedModelFiles& model, const checkpoint::ExportFormat& format, checkpoint::ExportSource& source);
 
 // Copies the Python model's config to `folder`/config.json. Returns a line about it; "" if there is none to copy.

@@ -63,7 +63,7 @@ WeightsReceipt import_weights(const std::string& from, const std::string& out, c
   if (const std::string quantized = quantization_beside(from); !quantized.empty()) receipt.not_taken.push_back(quantized);
   if (weights.not_tensors > 0)
     receipt.not_taken.push_back(std::to_string(weights.not_tensors) +
-                                (weights.not_tensors == 1 ? " entry that is no tensor" : " entries that are no tensors"));
+                                (weights.not_tensors == 1 ? " entry that is not a tensor" : " entries that are not tensors"));
   return receipt;
 }
 

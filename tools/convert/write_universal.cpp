@@ -93,7 +93,7 @@ void add_notes(const DeepSpeedSource& source, std::vector<std::string>& notes) {
         "frozen parameters and buffers: DeepSpeed does not read them from a universal checkpoint; they are in module of "
         "mp_rank_00_model_states.pt, for the program to load");
   if (source.family != OptimizerFamily::kAdam)
-    notes.push_back("at stage 3 DeepSpeed reads Adam's states alone; use --format deepspeed for this optimizer there");
+    notes.push_back("at stage 3 DeepSpeed reads only Adam's states; use --format deepspeed for this optimizer there");
   if (source.groups.size() > 1)
     notes.push_back("at stage 3 DeepSpeed gives every group the hyperparameters of the first; use --format deepspeed there");
 }

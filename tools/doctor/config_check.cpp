@@ -98,7 +98,7 @@ class PluginCheck {
       check_.notices.push_back(formatted("accelerator '{}' is not usable on this machine: {}", wanted, error.message()));
       if (!has_comm_for(lower(wanted)))
         check_.notices.push_back(formatted(
-            "accelerator '{}' trains in one process alone: no Comm plugin here moves its memory between several", wanted));
+            "accelerator '{}' trains only in one process: no Comm plugin here moves its memory between several", wanted));
     }
   }
 
@@ -119,7 +119,7 @@ class PluginCheck {
       if (!plugin.device().empty() && lower(plugin.device()) != "cpu")
         check_.mistakes.emplace_back(
             ErrorCode::kConfig,
-            formatted("{}: comm plugin '{}' moves memory of device '{}', and numbers and texts lie in the host's",
+            formatted("{}: comm plugin '{}' moves memory of device '{}', and numbers and strings are in the host's",
                       document_.origin_of("/comm/host").to_string(), host, plugin.device()),
             "name one that serves the host's memory, as \"gloo\"");
     }

@@ -33,7 +33,7 @@ struct ConfigCheck {
 // Throws if the config cannot be checked because there is no such file, or its text is not JSON.
 ConfigCheck check_config(const std::string& file, const ConfigCheckOptions& options);
 
-// The mistakes of the plugins that the document names, and of their params; `found` receives notices, too.
+// The mistakes of the plugins that the document names, and of their params; `found` also receives notices.
 void check_plugins(const config::Document& document, const config::Settings& settings, ConfigCheck& found);
 
 // The world size from the options, else from WORLD_SIZE, else implied by the batch sizes.

@@ -87,7 +87,8 @@ bool read_answer(int from, std::string& text, Clock::time_point until, bool& is_
   }
 }
 
-// Of a rank that the launcher watches: at its end it may wait for the others.
+// Waits for a child that the launcher watches as a rank, which may itself wait for the others
+// before it ends.
 void wait_for_end(pid_t child) {
   siginfo_t ended{};
   for (int ms = 0; ms < 5000; ++ms) {

@@ -16,8 +16,9 @@
 namespace gannet::kit {
 namespace {
 
-// Says what has grown in `times` runs of the body; "" if nothing has. Memory counts only if it grew
-// by more than 4 bytes per run, less than any object needs, plus 1 KiB for the allocator itself.
+// Describes what has grown in `times` runs of the body; "" if nothing has. Memory counts only if it
+// grew by more than 4 bytes per run, less than any object needs, plus 1 KiB for the allocator
+// itself.
 std::string growth_of(const HeldResources& before, const HeldResources& now, size_t times) {
   const auto told = [](size_t then, size_t count, const char* what) {
     return formatted("{} {}, and {} before", count, what, then);

@@ -18,7 +18,7 @@ enum class GrowthBlocks {
 void require_no_growth(const std::function<void()>& body, int times, const std::string& where,
                        GrowthBlocks blocks = GrowthBlocks::kUntilSettled);
 
-// What this process holds.
+// Resources that this process holds.
 struct HeldResources {
   size_t bytes, files, threads, mappings;
 };

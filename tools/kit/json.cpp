@@ -33,7 +33,7 @@ Value to_value(const nlohmann::json& json) {
 
 Value parse_json(const std::string& text) {
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) throw Error(ErrorCode::kArgument, formatted("this is no JSON: {}", printable(text)));
+  if (json.is_discarded()) throw Error(ErrorCode::kArgument, formatted("this is not JSON: {}", printable(text)));
   return to_value(json);
 }
 

@@ -100,7 +100,7 @@ void prepare(const fs::path& folder) {
   const fs::file_status status = fs::status(folder, failed);
   if (fs::exists(status)) {
     if (!fs::is_directory(status))
-      throw Error(ErrorCode::kArgument, formatted("{} exists and is no folder", printable(folder.string())),
+      throw Error(ErrorCode::kArgument, formatted("{} exists and is not a folder", printable(folder.string())),
                   "name another one with --folder");
     const bool is_empty = fs::is_empty(folder, failed);
     if (failed) cannot_write(folder, failed.message());

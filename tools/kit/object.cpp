@@ -23,7 +23,7 @@ const Api& api_of(const plugin::Plugin& plugin) {
 void require_explained(const char* name, const CallOutcome& outcome) {
   if (outcome.ok()) return;
   if (outcome.status < GANNET_OK || outcome.status > GANNET_INTERNAL)
-    throw CheckFailure(formatted("{} returned {}, which is no gannet_status", name, outcome.status), text_of(place()));
+    throw CheckFailure(formatted("{} returned {}, which is not a gannet_status", name, outcome.status), text_of(place()));
   if (outcome.message.empty())
     throw CheckFailure(formatted("{} returned status {} without a sentence", name, outcome.status), text_of(place()),
                        "a failure comes with a sentence in gannet_error",

@@ -64,7 +64,7 @@ Dict dict_of(const std::string& json, const char* option) {
   try {
     return parse_json(json).as_dict();
   } catch (const std::exception&) {
-    throw Error(ErrorCode::kArgument, formatted("{} is no JSON dictionary: {}", option, printable(json)),
+    throw Error(ErrorCode::kArgument, formatted("{} is not a JSON dictionary: {}", option, printable(json)),
                 formatted("write it as in the config: {} '{{\"lr\": 0.01}}'", option));
   }
 }
@@ -313,7 +313,7 @@ int check_file(const CheckOptions& options) {
   const auto excluded = read_exclusions(options.exclusions, known_checks);
   for (const std::string& wanted : options.checks)
     if (std::find(known_checks.begin(), known_checks.end(), wanted) == known_checks.end() && !plugins.empty())
-      throw Error(ErrorCode::kArgument, formatted("--check '{}' is no check of these plugins{}", printable(wanted),
+      throw Error(ErrorCode::kArgument, formatted("--check '{}' is not a check of these plugins{}", printable(wanted),
                                                   did_you_mean(wanted, known_checks)));
   bool is_any = options.plugin.empty();
   for (const ReportedPlugin& known : plugins) {

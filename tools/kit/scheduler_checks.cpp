@@ -75,7 +75,8 @@ void require_equal(const Values& found, const Values& expected, uint64_t step, c
                        formatted("step {}", step));
 }
 
-// What the host reads at the start of a run must be the same in every process and after a resume.
+// The description, which the host reads at the start of a run, must be the same in every process
+// and after a resume.
 void description(Subject& subject) {
   const auto& api = *interfaces::api_of<gannet_scheduler_api>(*subject.plugin);
   const plugin::ParamSet params = subject.parsed();
@@ -368,7 +369,7 @@ std::vector<Check> scheduler_checks() {
        "take the base from the query "
        "(gannet::sdk::base_value)",
        60, base},
-      {"keeps-its-state", "what is no function of the step is in the state: a new object continues from a saved one",
+      {"keeps-its-state", "whatever is not a function of the step is in the state: a new object continues from a saved one",
        "write args->state in advance, and read query->state in value", 60, keeps_its_state},
       {"total-steps",
        "with every length of the run, and without one, the values are finite and no rate negative, to three times the length; "

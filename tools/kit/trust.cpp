@@ -46,10 +46,10 @@ std::vector<std::string> plugins_of(const std::string& path) {
 // for another LibTorch or ABI.
 std::string hash_of(const std::string& file, std::string& provides) {
   if (printable(file) != file)
-    throw Error(ErrorCode::kArgument, formatted("'{}' has characters that cannot stand in a list", printable(file)), "rename it");
+    throw Error(ErrorCode::kArgument, formatted("'{}' has characters that a list cannot contain", printable(file)), "rename it");
   const plugin::Candidate candidate = plugin::read_candidate(file);
   if (candidate.provides.empty())
-    throw Error(ErrorCode::kPlugin, formatted("{} is no plugin to trust: it {}", file, candidate.rejected),
+    throw Error(ErrorCode::kPlugin, formatted("{} is not a plugin that can be trusted: it {}", file, candidate.rejected),
                 "name a plugin's file");
   provides = join(candidate.provides, " ");
   return plugin::sha256(plugin::ElfFile(file).bytes());

@@ -20,16 +20,16 @@ namespace {
 constexpr std::array<std::string_view, 3> kVariables = {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"};
 
 // The devices that a variable lists, as CUDA reads it: up to the first entry that is -1 or empty.
-struct Listed {
+struct ListedDevices {
   std::string variable;
   std::vector<std::string> devices;
 };
 
-std::optional<Listed> listed_in(const std::vector<std::string>& environment) {
+std::optional<ListedDevices> listed_in(const std::vector<std::string>& environment) {
   for (const std::string_view variable : kVariables)
     for (const std::string& entry : environment) {
       if (entry.rfind(formatted("{}=", variable), 0) != 0) continue;
-      Listed listed{std::string(variable), {}};
+      ListedDevices listed{std::string(variable), {}};
       std::istringstream entries(entry.substr(variable.size() + 1));
       for (std::string device; std::getline(entries, device, ',');) {
         device.erase(0, std::min(device.find_first_not_of(' '), device.size()));

@@ -80,7 +80,8 @@ Exports read_env_files(const std::string& home, const std::string& named, std::v
 std::pair<std::string, std::string> export_of(const std::string& option, const std::vector<std::string>& environment) {
   const std::string name = name_of(option);
   if (!is_name(name))
-    throw Error(ErrorCode::kArgument, formatted("--env {}: '{}' is no name of a variable", printable(option), printable(name)),
+    throw Error(ErrorCode::kArgument,
+                formatted("--env {}: '{}' is not a valid variable name", printable(option), printable(name)),
                 "write --env NAME=VALUE, or --env NAME for the value that it has here");
   if (option.size() > name.size()) return {name, option.substr(name.size() + 1)};
   for (const std::string& entry : environment)

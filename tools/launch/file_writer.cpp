@@ -56,7 +56,7 @@ struct FileWriter::State {
   }
 };
 
-// The launcher's signals are blocked here, too: the thread inherits the mask.
+// The launcher's signals are also blocked here: the thread inherits the mask.
 FileWriter::FileWriter() : event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   state_ = std::make_shared<State>(event_);
   std::thread([state = state_] { state->run(); }).detach();

@@ -53,7 +53,7 @@ std::vector<Host> parse_hostfile(const std::string& text, const std::string& fil
     const std::string where = formatted("{}, line {}", file, number);
     const uint32_t count = slots_in(slots, where, line);
     if (name[0] == '-')
-      throw Error(ErrorCode::kArgument, formatted("{}: '{}' is no name of a host", where, printable(name)),
+      throw Error(ErrorCode::kArgument, formatted("{}: '{}' is not a valid host name", where, printable(name)),
                   "a name starts with a letter or a digit");
     if (std::any_of(hosts.begin(), hosts.end(), [&](const Host& host) { return host.name == name; }))
       throw Error(ErrorCode::kArgument, formatted("{}: {} is listed twice", where, printable(name)),
@@ -70,7 +70,7 @@ std::vector<Host> read_hostfile(const std::string& file) {
   std::ostringstream text;
   if (!stream || !(text << stream.rdbuf()))
     throw Error(ErrorCode::kNotFound, formatted("the hostfile '{}' is missing, empty, or cannot be read", printable(file)),
-                "check --hostfile; to train on this machine alone, leave it out");
+                "check --hostfile; to train only on this machine, leave it out");
   return parse_hostfile(text.str(), file);
 }
 

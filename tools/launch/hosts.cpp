@@ -17,7 +17,7 @@ void refuse_filters_beside_counts(const HostOptions& options) {
   throw Error(ErrorCode::kArgument,
               formatted("{} beside {}", options.include.empty() ? "--exclude" : "--include",
                         options.nodes ? "--num_nodes" : "--num_gpus or --num_procs"),
-              "give the filter alone: the hosts and slots that it leaves are the counts");
+              "give only the filter: the hosts and slots that it leaves are the counts");
 }
 
 [[noreturn]] void refuse_nothing_left(const HostOptions& options) {

@@ -103,7 +103,7 @@ void report_dropped(Session& session) {
   if (const uint64_t bytes = session.output.take_dropped())
     session.output.say(
         formatted("{} of the ranks' output were dropped: {}", size_text(bytes),
-                  session.output.has_failed() ? "it could not be written" : "nobody read it while the ranks were being ended"));
+                  session.output.has_failed() ? "it could not be written" : "it was not read while the ranks were being ended"));
 }
 
 void keep_descriptors_apart() {

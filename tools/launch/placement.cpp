@@ -83,7 +83,7 @@ Placement place(const PlacementOptions& options, const control::Variables& varia
   if (!hostfile.empty()) {
     if (options.node.rank)
       throw Error(ErrorCode::kArgument, "--node_rank with a hostfile",
-                  "add --no_ssh to start this host's ranks alone, or leave --node_rank out");
+                  "add --no_ssh to start only this host's ranks, or leave --node_rank out");
     if (options.hosts.hostfile.empty()) placement.notes.push_back(formatted("the hosts of {}", hostfile));
     placement.hosts = hosts;
     return placement;

@@ -22,7 +22,7 @@ struct Signal {
   int number = 0;
   bool is_from_terminal = false;  // Ctrl-C: every process of the foreground group receives it
   // Why a stop is implied by something other than a signal. It never counts as a second stop.
-  enum Implied { kNo, kReaderEnded, kHeadLost } implied = kNo;
+  enum ImpliedStop { kNo, kReaderEnded, kHeadLost } implied = kNo;
 };
 
 class Signals {

@@ -1,4 +1,4 @@
-// Two to six runs over each other: charts with a line for each run, and tables by run.
+// Compares two to six runs: charts with a line for each run, and tables with a column for each.
 //
 //   const Comparison comparison({"a.jsonl", "b.jsonl"});
 //   write_file("report.html", comparison.html());
@@ -16,7 +16,7 @@ namespace gannet::report {
 constexpr size_t kMaxCompared = 6;  // runs, each with a colour of its own
 
 struct ComparedRun {
-  std::string name;  // the part of its path that tells it from the others
+  std::string name;  // the part of its path that distinguishes it from the others
   Records records;
 };
 
@@ -31,7 +31,7 @@ class Comparison {
   std::string text() const;                  // for the terminal: a column for each run
   std::vector<std::string> summary() const;  // a line for each run
 
-  // All steps that some run has, each once; a step that some run skipped counts as skipped.
+  // All steps that occur in any run, each once; a step that some run skipped counts as skipped.
   const Records& steps() const { return steps_; }
   // The record of steps().steps[index] in a run, or null if the run does not have this step.
   const StepRecord* in_run(size_t run, size_t index) const;

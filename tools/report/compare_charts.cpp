@@ -16,7 +16,7 @@ using Names = std::vector<std::string> Records::*;
 
 constexpr double kMiB = 1024.0 * 1024;
 
-// The names that some run has, in order of their first appearance.
+// The names that occur in any run, in order of first appearance.
 std::vector<std::string> all_names(const Comparison& comparison, Names names) {
   std::vector<std::string> all;
   for (const ComparedRun& run : comparison.runs())

@@ -27,7 +27,7 @@ Table by_run(const Comparison& comparison, const std::string& head, bool has_num
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;  // key, value
 
-// The keys whose values differ between the runs, in order of their first appearance.
+// The keys whose values differ between runs, in order of first appearance.
 std::string differences(const Comparison& comparison, const std::string& head, const std::vector<Pairs>& values) {
   Table table = by_run(comparison, head, /*has_numbers=*/false);
   std::set<std::string> seen;

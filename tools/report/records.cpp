@@ -72,7 +72,7 @@ class RecordReader {
         try {
           add(parse_line(line.substr(at)));
           records_.notes.push_back(where +
-                                   " begins with a record that was cut short, as by a crash; the whole one behind it is used");
+                                   " begins with a record that was cut short, as by a crash; the complete one after it is used");
           return;
         } catch (const BadLine&) {  // a plugin's row has a kind too
         }

@@ -1,4 +1,4 @@
-// What the texts for a terminal share: of one run, and of several.
+// Parts common to the terminal texts of one run and of several.
 #pragma once
 
 #include <string>

@@ -28,7 +28,7 @@ void copy_graphs(const std::string& model, const std::string& folder) {
 
 void write_every_name(const std::string& folder, const std::vector<std::pair<std::string, std::string>>& tied) {
   const std::string path = formatted("{}/model.safetensors", folder);
-  if (tied.empty() || !fs::exists(path)) return;  // at stage 3 weights are gathered where the config says so alone
+  if (tied.empty() || !fs::exists(path)) return;  // at stage 3 weights are gathered only if the config says so
   std::map<std::string, std::string> metadata;
   std::map<std::string, at::Tensor> tensors = load_safetensors(path, &metadata);
   for (const auto& [other, own] : tied)

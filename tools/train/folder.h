@@ -1,5 +1,5 @@
-// What an exported model's folder has beside the weights, copied to a folder with trained weights, which is then one that
-// `gannet model`, `gannet train` and Python read.
+// Copies the rest of an exported model's folder to a folder with trained weights, so that `gannet
+// model`, `gannet train` and Python can read it.
 #pragma once
 
 #include <string>

@@ -21,8 +21,8 @@
 namespace gannet::train {
 namespace {
 
-// The data has every input of the model, and nothing else. Asked before anything is trained: the model would refuse the
-// first batch, but an evaluation's only after an epoch.
+// The data must have exactly the model's inputs. This is checked before training: the model would
+// refuse the first training batch, but an evaluation batch only after an epoch.
 void require_inputs(const ExportedConfig& model, const FilesDataset& data, const std::string& path) {
   std::vector<std::string> inputs, missing, unknown;
   for (const ExportedGraph& graph : model.graphs())
@@ -52,7 +52,8 @@ bool is_tokens(const std::string& path) {
   return (path.ends_with(".npy") || path.ends_with(".bin")) && !std::filesystem::is_directory(path);
 }
 
-// --seq_len is for the file of tokens, where the other data are a folder. Where no data are tokens, the dataset refuses it.
+// --seq_len applies to files of tokens; the other data may be a folder. If no data are tokens, the
+// dataset refuses it.
 int64_t length_for(const std::string& path, const Options& options) {
   return is_tokens(path) || !(is_tokens(options.data) || is_tokens(options.eval_data)) ? options.seq_len : 0;
 }

@@ -1,4 +1,4 @@
-// The options of `gannet train` beside the training arguments.
+// Options of `gannet train` besides the training arguments.
 #pragma once
 
 #include <cstdint>

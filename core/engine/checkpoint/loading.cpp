@@ -41,7 +41,7 @@ RankLoad::RankLoad(EngineBase::Impl& impl, const LoadOptions& options, const Ope
   receipt_.module_only = module_only_;
   if (is_weights_ && !options.load_module_only)
     note(
-        "the checkpoint holds weights alone: the optimizer, the schedule, the loss scale and the counters are this engine's "
+        "the checkpoint holds only weights: the optimizer, the schedule, the loss scale and the counters are this engine's "
         "own");
   for (const StateEntry& entry : entries_) comparison_.add(entry);
 }

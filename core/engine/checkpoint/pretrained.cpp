@@ -213,10 +213,10 @@ void PretrainedLoading::compare(const PretrainedOptions& options) {
   const std::vector<std::string> in_model(known_.begin(), known_.end());
   const std::string rename = files::rename_advice(path_, in_file_, in_model);
   if (receipt.loaded == 0 && !wanted_.empty())
-    refuse(
-        formatted("none of their names is the model's; the files have {}; the model has", files::some_names(in_file_)), in_model,
-        rename.empty() ? "load them into the model that they are of"
-                       : rename + "; `gannet checkpoint export OUT FOLDER` writes them, and config.json is to lie beside them");
+    refuse(formatted("none of their names is the model's; the files have {}; the model has", files::some_names(in_file_)),
+           in_model,
+           rename.empty() ? "load them into the model that they are of"
+                          : rename + "; `gannet checkpoint export OUT FOLDER` writes them, and config.json must be beside them");
   if (!options.allow_missing && !options.strict) {
     // A head that the files lack is a new one, to be trained, so only names under the base count.
     const auto counts = [&](const std::string& name) { return names_.base.empty() || name.starts_with(names_.base + "."); };

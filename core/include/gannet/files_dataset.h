@@ -29,7 +29,7 @@ class FilesDataset {
  public:
   /// Throws Error(kNotFound) if there is nothing at `path`; Error(kArgument) for a folder without .npy files, inputs
   /// with different numbers of samples, and tokens without a sequence_length or with fewer tokens than one sample;
-  /// Error(kCorrupt) and Error(kUnsupported) as the files' readers.
+  /// Error(kCorrupt) and Error(kUnsupported) from the readers of the files.
   explicit FilesDataset(const std::string& path, const FilesDatasetOptions& options = {});
   ~FilesDataset();
 

@@ -57,11 +57,11 @@ class ModelConfig {
   Dict values_;
   std::string where_;
   std::set<std::string> of_file_;  // names of the file's keys, before any overwrite
-  struct Asked {
+  struct RequestedKeys {
     std::set<std::string> names;
     bool is_all = false;
   };
-  std::shared_ptr<Asked> asked_ = std::make_shared<Asked>();
+  std::shared_ptr<RequestedKeys> asked_ = std::make_shared<RequestedKeys>();
 };
 
 }  // namespace gannet

@@ -15,7 +15,7 @@
 /// Any module works if it has a struct `Config` with `static Config from(const
 /// gannet::ModelConfig&)` and a constructor that takes a Config. If the names in its files differ
 /// from those of its parameters, a function `PretrainedNames pretrained_names() const` describes
-/// them. gannet/models/ has some models. A Config that needs other files of the folder, too, has
+/// them. gannet/models/ has some models. A Config that also needs other files of the folder has
 /// `static Config from(const gannet::ModelConfig&, const std::string& folder)`, as that of
 /// gannet::ExportedModule.
 #pragma once

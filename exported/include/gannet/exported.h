@@ -46,7 +46,7 @@ struct ExportedTensor {
   std::string dtype = "float32";
 };
 
-/// An input of a graph. `shape` is for a person: "[s0, s1, 3]", where s0 and s1 may vary.
+/// An input of a graph. `shape` is readable text: "[s0, s1, 3]", where s0 and s1 may vary.
 struct ExportedInput {
   std::string name;
   std::string dtype;
@@ -58,15 +58,17 @@ struct ExportedGraph {
   std::string torch_version;  ///< the exporter's
   size_t nodes = 0;           ///< of the graph and of those inside of it
   std::vector<ExportedInput> inputs;
-  std::vector<std::string> relations;  ///< between sizes, for a person: "ids.size(0) == labels.size(0)"
+  std::vector<std::string> relations;  ///< between sizes, as text: "ids.size(0) == labels.size(0)"
 };
 
-/// What a folder holds besides the weights. Made by from_pretrained, or without reading weights:
+/// Contents of a folder, apart from the weights. Created by from_pretrained, or without reading
+/// weights:
 ///   const auto config = gannet::ExportedConfig::from(gannet::ModelConfig::read("model/"), "model/");
 struct ExportedConfig {
-  /// Reads config.json, the graphs and the constants. Throws Error(kNotFound) for a file that is missing,
-  /// Error(kCorrupt) for one that is damaged, with its graph and node, and Error(kUnsupported) for another version of
-  /// the format, and for an operator that this LibTorch does not have or that a graph may not call.
+  /// Reads config.json, the graphs and the constants. Throws Error(kNotFound) for a missing file,
+  /// Error(kCorrupt) for a damaged one, with graph and node, and Error(kUnsupported) for another
+  /// version of the format, or for an operator that this LibTorch does not have or that a graph may
+  /// not call.
   static ExportedConfig from(const ModelConfig& json, const std::string& folder);
   std::vector<ExportedGraph> graphs() const;
 
@@ -92,19 +94,22 @@ class ExportedModule : public torch::nn::Module {
   /// those of batch norm.
   at::Tensor forward(const NamedBatch& batch);
 
-  /// The graph in parts that run one after another, named as modules of the Python model: "transformer.wte",
-  /// "transformer.h.0" ... It is cut where fewest values cross that depend on parameters; what depends on none is computed
-  /// again in each part that needs it, and random numbers never are. forward() runs these where the engine recomputes layers
-  /// (docs/activation.md), and then the rest of the graph, from the last use of a parameter on. The first layer takes
-  /// micro_batch(batch).inputs. The layers refer to the module, which must outlive them.
+  /// The graph divided into parts that run one after another, named after modules of the Python
+  /// model: "transformer.wte", "transformer.h.0" ... It is cut where the fewest parameter-dependent
+  /// values cross. Steps that depend on no parameter are recomputed in each part that needs them,
+  /// except random numbers. When the engine recomputes layers (docs/activation.md), forward() runs
+  /// these parts and then the rest of the graph, after the last use of a parameter. The first layer
+  /// takes micro_batch(batch).inputs. The layers refer to the module, which must outlive them.
   std::vector<Layer> layers() const;
-  /// The layers of a pipe::Module, with which a pipeline needs nothing else (docs/pipeline.md): layers(), with those joined that
-  /// use one module with modules inside of it. Throws Error(kUnsupported) if this leaves one layer.
+  /// The layers for a pipe::Module; a pipeline needs nothing else (docs/pipeline.md). They are
+  /// layers(), with those merged that use the same module with nested modules. Throws
+  /// Error(kUnsupported) if only one layer is left.
   std::vector<Layer> pipeline_layers() const;
-  /// The loss, from what the last layer returned and micro_batch(batch).labels.
+  /// Computes the loss from the last layer's output and micro_batch(batch).labels.
   at::Tensor pipeline_loss(const Wire& outputs_and_labels) const;
-  /// The inputs that the layers need, and as labels those that the loss needs. Checks names, ranges, relations and dtypes,
-  /// as forward() does; converts inputs of floating point to the dtype of the parameters.
+  /// Splits a batch into `inputs`, which the layers need, and `labels`, which the loss needs.
+  /// Checks names, ranges, relations and dtypes as forward() does, and converts floating-point
+  /// inputs to the dtype of the parameters.
   pipe::MicroBatch micro_batch(const NamedBatch& batch) const;
 
   PretrainedNames pretrained_names() const;
@@ -125,11 +130,11 @@ class ExportedModule : public torch::nn::Module {
   std::vector<std::vector<at::Tensor>> given_;  // for each program, by placeholder; undefined for constants and inputs
   std::map<std::string, std::shared_ptr<torch::nn::Module>> owners_;  // by tensor; null: the model itself
   mutable std::mutex mutex_;
-  mutable std::shared_ptr<const exported::Layout> layout_, pipeline_layout_;  // made when it is first needed
-  at::Tensor leading_;  // the first parameter of floating point: its dtype and device are the module's
+  mutable std::shared_ptr<const exported::Layout> layout_, pipeline_layout_;  // created on first use
+  at::Tensor leading_;  // the first floating-point parameter, which gives the module's dtype and device
 };
 
-/// A comparison of a folder with what the exporter saw when it wrote it: the probe.
+/// Result of comparing a folder with the probe, the results that the exporter recorded.
 struct ExportedCheck {
   struct Row {
     std::string graph;  ///< "train.fp32"
@@ -145,13 +150,14 @@ struct ExportedCheck {
   bool agrees() const;
 };
 
-/// Runs the batch of the export through every graph of the folder, forward and backward, on the CPU and on one thread,
-/// and compares the loss and the norm of each gradient: they agree within 1e-5 for fp32 graphs, within 2e-2 for bf16. The
-/// program's random numbers and number of threads are as before afterwards. Throws as from_pretrained does, and Error(kNotFound)
-/// if the folder has no probe, as one that was converted from a .pt2 archive.
+/// Runs the batch of the export through every graph of the folder, forward and backward, on one CPU
+/// thread, and compares the loss and each gradient's norm with the exporter's. They must agree
+/// within 1e-5 for fp32 graphs and 2e-2 for bf16. Restores the program's random state and number of
+/// threads. Throws the same errors as from_pretrained, and Error(kNotFound) if the folder has no
+/// probe, for example because it was converted from a .pt2 archive.
 ExportedCheck check_exported(const std::string& folder);
 
-/// A cut between two layers of an exported model, and what crosses it.
+/// A cut between two layers of an exported model, and the values that cross it.
 struct ExportedCut {
   struct Value {
     std::string name;   ///< of the node, or of the input of the batch
@@ -171,9 +177,9 @@ struct ExportedCuts {
   std::vector<ExportedCut> cuts;  ///< in the order of the graph; the last one is before the loss
 };
 
-/// The cuts between the layers of ExportedModule::layers(), or between `segments` groups of them, as
-/// "number_checkpoints" makes them. Runs the batch of the export at several sizes to see shapes: throws Error(kNotFound) if the
-/// folder has no probe.
+/// The cuts between the layers of ExportedModule::layers(), or between `segments` groups of layers
+/// as "number_checkpoints" makes them. Runs the batch of the export at several sizes to find the
+/// shapes. Throws Error(kNotFound) if the folder has no probe.
 ExportedCuts exported_cuts(const std::string& folder, std::optional<size_t> segments = {});
 
 }  // namespace gannet

@@ -153,10 +153,10 @@ class Mpi : public gannet::sdk::CommBase {
 
 int32_t describe(const void* handle, uint32_t* rank, uint32_t* size, gannet_error* error) {
   return gannet::sdk::guarded(error, [&] {
-    struct Found {
+    struct CommunicatorInfo {
       int rank = 0, size = 0, is_between_two = 0;
     };
-    const auto found = std::make_shared<Found>();
+    const auto found = std::make_shared<CommunicatorInfo>();
     const MPI_Fint given = *static_cast<const MPI_Fint*>(handle);
     Runtime::get().run("MPI_Comm_rank of the program's communicator", kSoon, [found, given] {
       const MPI_Comm comm = MPI_Comm_f2c(given);

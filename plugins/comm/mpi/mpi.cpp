@@ -24,7 +24,7 @@ struct Library {
 constexpr std::array<Library, 2> kLibraries = {
     {{"openmpi", "libmpi.so.40", "OMPI_COMM_WORLD_SIZE"}, {"mpich", "libmpich.so.12", "PMI_SIZE"}}};
 
-// What a library of ours has.
+// The tables that gannet_mpi_openmpi.so or gannet_mpi_mpich.so exports.
 struct Tables {
   const gannet_comm_api* comm;
   const gannet_communicator_extension* communicator;

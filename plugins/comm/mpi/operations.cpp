@@ -106,8 +106,8 @@ void all_reduce(Requests& requests, void* data, uint64_t count, const Collective
   });
 }
 
-// What reductions work on: the elements as they are added, scaled by this rank's factor and in fp32
-// where the sum is rounded once. Empty if they are added where they are.
+// The operands of a reduction: this rank's elements, scaled by its factor, and in fp32 if the sum
+// is rounded only once. Empty if the reduction is in place.
 struct Addends {
   Addends(const Collective& c, uint64_t count) : dtype(c.sums_in_float() ? static_cast<uint32_t>(GANNET_FLOAT32) : c.dtype) {
     values.resize(count * bytes_of(dtype));

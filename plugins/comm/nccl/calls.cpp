@@ -95,7 +95,7 @@ void require_supported(const Collective& c, const Library& library) {
     refuse("numbers with a factor", "it needs NCCL 2.11 or later, and this is " + library.version_text());
 }
 
-// Where nothing is added, elements are bytes, so that all types are served.
+// Operations without a sum move bytes, so that they accept all types.
 void issue(const Collective& c, const Communicator::Launch& launch, Stream stream, void* token) {
   const Comm comm = launch.comm();
   const uint64_t element = c.element_bytes();

@@ -137,7 +137,7 @@ bool NcclComm::Work::wait(uint64_t timeout_ms) {
   for (auto nap = 5us;; nap = std::min<std::chrono::microseconds>(2 * nap, 500us)) {
     group.require_intact();
     if (flight->event.is_over()) {
-      group.require_intact();  // an abort ends the device's work, too
+      group.require_intact();  // an abort also ends the device's work
       flight->event.wait();
       return true;
     }
@@ -185,8 +185,9 @@ std::shared_ptr<Communicator> NcclComm::make_communicator(const std::vector<uint
   const std::string who = "group '" + group.name + "' (rank " + std::to_string(rank) + " of " + std::to_string(size) + ")";
   const auto deadline = Communicator::Clock::now() + timeout_;
   device_.make_current();
-  // Where there is a communicator of the same ranks, its connections serve (ncclCommSplit), which
-  // wants it idle. Those of fewer ranks are made by their members alone, which a split does not allow.
+  // An existing communicator of the same ranks lends its connections (ncclCommSplit) and must be
+  // idle for that. A communicator of fewer ranks is created by its members only, which a split does
+  // not allow.
   if (const auto first = by_ranks_.find(ranks); library().split && first != by_ranks_.end()) {
     if (first->second.group) first->second.group->drain(deadline);
     return std::make_shared<Communicator>(*first->second.communicator, rank, who, deadline);

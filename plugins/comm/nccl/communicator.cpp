@@ -14,7 +14,7 @@ namespace {
 
 constexpr auto kLeave = 5s;  // how long a rank waits for the others to end a communicator
 
-// What a user can do about an error of the library.
+// Advice to the user about an error of the library.
 const char* next_step(Result result, const std::string& logged) {
   if (logged.find("uplicate GPU") != std::string::npos)
     return ": two ranks of a host have the same GPU, which this library refuses: start at most one rank for each GPU, or set "

@@ -13,7 +13,7 @@
 
 namespace gannet_nccl {
 
-// What a work shares with its group, which looks for works that do not end.
+// A collective in flight, which the group watches for a timeout.
 struct Flight {
   Flight(const Device& device, void* queue, std::string doing) : event(device, queue), doing(std::move(doing)) {}
   const Event event;

@@ -345,9 +345,9 @@ enum gannet_pass {
 enum gannet_gradient_reduction {
   GANNET_REDUCED_BY_HOST = 0,   /* the host: update() gets averaged gradients */
   GANNET_REDUCED_BY_UPDATE = 1, /* update() averages what it sends; afterwards all ranks have the same parameters */
-  /* A local step: nobody averages, and no collective is allowed. Each rank updates its own parameters, which then differ until
-   * a REDUCED_BY_UPDATE step makes them equal; no step before that is REDUCED_BY_HOST. LOCAL states differ, too. A checkpoint
-   * has every rank's own values. evaluate(), which is required, gives the weights to use, the same on all ranks. */
+  /* A local step: gradients are not averaged, and no collective is allowed. Each rank updates its own parameters, which then
+   * differ until a REDUCED_BY_UPDATE step makes them equal; no step before that is REDUCED_BY_HOST. LOCAL states differ as well.
+   * A checkpoint has every rank's own values. evaluate(), which is required, gives the weights to use, the same on all ranks. */
   GANNET_REDUCED_LATER = 2
 };
 
@@ -459,7 +459,7 @@ typedef struct gannet_optimizer_context {
   uint64_t tensor_stride;
 } gannet_optimizer_context;
 
-/* What the object needs. Its lists must stay valid as long as the object exists. */
+/* The requirements of the object. Its lists must stay valid as long as the object exists. */
 typedef struct gannet_optimizer_description {
   uint32_t struct_size;
   uint32_t reserved;
@@ -1070,7 +1070,7 @@ enum gannet_size_2_0 {
   GANNET_OPTIMIZER_API_SIZE_2_0 = 88,
   GANNET_SUM_SPEC_SIZE_2_0 = 16,
   GANNET_SCHEDULER_API_SIZE_2_0 = 48,
-  /* Of interface versions 2, 4 and 2. */
+  /* The tables' sizes in interface versions 2, 4 and 2. */
   GANNET_ACCELERATOR_API_SIZE_2_0 = 184,
   GANNET_COMM_API_SIZE_2_0 = 144,
   GANNET_OFFLOAD_API_SIZE_2_0 = 80

@@ -110,7 +110,7 @@ uint32_t dtype_of(DataType type) {
   return GANNET_DTYPE_NONE;
 }
 
-void add_uses(const Call& call, std::vector<NativeStream::Use>& uses) {
+void add_uses(const Call& call, std::vector<NativeStream::MemoryUse>& uses) {
   const Collective& c = call.collective;
   const uint64_t size = c.element_bytes();
   const bool sends_parts = c.op == GANNET_REDUCE_SCATTER, receives_parts = c.op == GANNET_ALL_GATHER;
@@ -181,7 +181,7 @@ Result launch_all() {
     if (call.comm != launch.front().comm || call.stream != launch.front().stream) return kInvalidUsage;
   OpaqueComm& comm = *launch.front().comm;
   if (comm.state != kSuccess) return comm.state;
-  std::vector<NativeStream::Use> uses;
+  std::vector<NativeStream::MemoryUse> uses;
   for (const Call& call : launch) add_uses(call, uses);
   static thread_local std::minstd_rand random(static_cast<unsigned>(::getpid()));
   const uint64_t number = Fault::get().next_launch(), most = Fault::get().delay_us, delay = most ? random() % (most + 1) : 0;

@@ -7,7 +7,7 @@ std::vector<Check> comm_checks() {
   return {
       {"worlds", "create serves a world, or refuses its size with GANNET_UNSUPPORTED and a sentence, on all ranks alike",
        "judge by rendezvous->world_size", 60, serve_worlds},
-      {"moves", kPlain, "mind count 0, odd counts, send == recv, and parts that lie in the other buffer", 120, move_data},
+      {"moves", kPlain, "mind count 0, odd counts, send == recv, and parts inside the other buffer", 120, move_data},
       {"reduces", kPlain, "compare with gannet::sdk::reduce_parts; refuse a dtype with GANNET_UNSUPPORTED and a sentence", 120,
        reduce_data},
       {"uneven-parts", kPlain, "parts follow one another, and may be empty", 60, move_uneven_parts},

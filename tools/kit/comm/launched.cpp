@@ -7,8 +7,8 @@
 namespace gannet::kit {
 namespace {
 
-std::optional<Launched>& place_of_process() {
-  static std::optional<Launched>& place = *new std::optional<Launched>;
+std::optional<LaunchedRank>& place_of_process() {
+  static std::optional<LaunchedRank>& place = *new std::optional<LaunchedRank>;
   return place;
 }
 
@@ -20,14 +20,14 @@ void be_launched(const std::string& file) {
   for (const auto& [rank, size] : kVariables) {
     const char *const own = std::getenv(rank), *const all = std::getenv(size);
     if (!own || !all) continue;
-    place_of_process() = Launched{static_cast<uint32_t>(std::strtoul(own, nullptr, 10)),
-                                  static_cast<uint32_t>(std::strtoul(all, nullptr, 10)), file};
+    place_of_process() = LaunchedRank{static_cast<uint32_t>(std::strtoul(own, nullptr, 10)),
+                                      static_cast<uint32_t>(std::strtoul(all, nullptr, 10)), file};
     return;
   }
   throw Error(ErrorCode::kArgument, "--launched, and no launcher has given this process a rank",
               "start the kit with mpirun or srun: mpirun -n 3 gannet plugins check FILE --check moves --launched /dev/shm/store");
 }
 
-const std::optional<Launched>& launched() { return place_of_process(); }
+const std::optional<LaunchedRank>& launched() { return place_of_process(); }
 
 }  // namespace gannet::kit

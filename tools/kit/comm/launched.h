@@ -8,13 +8,13 @@
 
 namespace gannet::kit {
 
-struct Launched {
+struct LaunchedRank {
   uint32_t rank = 0, size = 1;
   std::string file;  // that all ranks see; the stores of their checks have its name and a number
 };
 
 // Reads rank and size from the launcher's variables. Throws Error(kEnvironment) without them.
 void be_launched(const std::string& file);
-const std::optional<Launched>& launched();
+const std::optional<LaunchedRank>& launched();
 
 }  // namespace gannet::kit

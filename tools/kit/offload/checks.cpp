@@ -15,7 +15,7 @@ std::vector<Check> offload_checks() {
        "a place of its own for each region, not for each name", 60, keep_regions_apart},
       {"names", "a region's name may be any text", "do not make a path or a format of it as it is", 30, take_any_name},
       {"address", "address is the region's bytes in memory, always the same, or null",
-       "return null where what lies at the address is a copy", 30, tell_the_address},
+       "return null where the memory at the address is a copy", 30, tell_the_address},
       {"two-at-once", "two objects in two threads, of two ranks, do not disturb each other", "keep state in the object", 60,
        serve_two_objects},
       {"refusals", "a range outside of the region, and one that is not aligned, is refused with a sentence",

@@ -195,7 +195,7 @@ void tell_the_address(Subject& subject) {
     auto* address = static_cast<char*>(tier.address(model.region));
     if (!address) throw SkippedCheck("it has no address");
     if (reinterpret_cast<uintptr_t>(address) % 64 != 0)
-      throw CheckFailure("the address is no multiple of 64, as the arrays of an update must be", text_of(place()));
+      throw CheckFailure("the address is not a multiple of 64, as the arrays of an update must be", text_of(place()));
     model.write(tier, 0, bytes, 1);
     if (std::memcmp(address, model.expected.data(), bytes) != 0)
       throw CheckFailure("what was written is not at the address", text_of(place()));

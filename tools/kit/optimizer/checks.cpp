@@ -12,7 +12,7 @@
 #include "kit/object.h"
 #include "kit/optimizer/engine.h"
 #include "kit/optimizer/list_checks.h"
-#include "kit/optimizer/own_reduction.h"
+#include "kit/optimizer/optimizer_reduction.h"
 #include "kit/optimizer/pass_checks.h"
 #include "kit/optimizer/property_checks.h"
 #include "kit/optimizer/result_checks.h"
@@ -200,7 +200,7 @@ void leave_nothing_in_steps(Subject& subject) {
   const auto run = [&](int64_t steps) { train(subject, problem, cut, {.steps = steps}); };
   require_no_growth([&] { run(1); }, 300, "300 objects that have trained one step");
   require_no_growth([&] { run(100); }, 10, "10 runs of 100 steps");
-  // What a single object gathers until it is destroyed.
+  // Resources that one object accumulates until it is destroyed.
   constexpr int64_t kBegin = 200, kEnd = 600;
   HeldResources before{};
   train(subject, problem, cut, {.steps = kEnd, .observe = [&](int64_t step) {
@@ -254,9 +254,9 @@ std::vector<Check> optimizer_checks() {
       {"own-reduction",
        "after steps whose gradients it averages itself all ranks have the same, which depends on every rank; after local steps "
        "the same weights to use",
-       "average with the host's collectives", 180, own_reduction},
+       "average with the host's collectives", 180, optimizer_reduction},
       {"own-reduction-resumes", "with each rank's saved states a run whose gradients it averages continues bit for bit",
-       "keep everything that an update needs in declared states", 60, own_reduction_resumes},
+       "keep everything that an update needs in declared states", 60, optimizer_reduction_resumes},
       {"resumes", "a new object with the saved states continues bit for bit",
        "keep everything that an update needs in declared "
        "states",

@@ -60,7 +60,7 @@ void any_cut(Subject& subject) {
   const TrainingResult whole = train(subject, problem, uncut(problem, rules_of(subject, problem)), options);
   std::vector<ProblemCut> cuts = {by_tensor(problem), sharded(problem, described.rules, 1, 1 << 20, 64)};
   for (const uint32_t ranks : {2u, 3u, 4u}) {
-    if (described.owns_grad_reduction) break;  // works only at stage 0: see own_reduction.cpp
+    if (described.owns_grad_reduction) break;  // works only at stage 0: see optimizer_reduction.cpp
     cuts.push_back(sharded(problem, described.rules, ranks, 1 << 20, 1 << 20));
     cuts.push_back(sharded(problem, described.rules, ranks, 256, 64));
   }
@@ -87,7 +87,7 @@ void resume(Subject& subject) {
   const TrainingResult rest =
       train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 37, .applied = 23, .from = &first});
   require_same(rest, whole, problem, "states saved after update 23 and restored into a new object");
-  // What happens every hundred updates or so must not be counted by the object.
+  // An optimizer that acts every hundred updates or so must not count the updates in its object.
   const Problem small = many_shapes(usual_types(subject));
   const ProblemCut cut = uncut(small, rules_of(subject, small));
   const TrainingResult early = train(subject, small, cut, {.steps = 23});
@@ -175,7 +175,7 @@ void groups(Subject& subject) {
     std::vector<double> others(problem.groups(), 0.5);
     others[g] = 1;
     const TrainingResult found = run(others);
-    // The tensors of this group alone are compared.
+    // Only the tensors of this group are compared.
     TrainingResult own = found;
     for (size_t t = 0; t < problem.tensors.size(); ++t)
       if (problem.tensors[t].group != g) {

@@ -99,9 +99,10 @@ class Trainer : public TrainerBase {
   /// Predicts for `dataset` instead of eval_dataset. Its samples may lack labels (the target is an
   /// undefined tensor); then only predictions are returned. Every rank calls it.
   EvalLoopOutput predict(const Dataset<Batch>& dataset, const std::string& prefix = "test") {
-    struct Replaced {
-      Replaced(Dataset<Batch>& place, const Dataset<Batch>& dataset) : place(place), former(std::exchange(place, dataset)) {}
-      ~Replaced() { place = std::move(former); }
+    struct ReplacedDataset {
+      ReplacedDataset(Dataset<Batch>& place, const Dataset<Batch>& dataset)
+          : place(place), former(std::exchange(place, dataset)) {}
+      ~ReplacedDataset() { place = std::move(former); }
       Dataset<Batch>& place;
       Dataset<Batch> former;
     } replaced(parts_.eval_dataset, dataset);
@@ -221,7 +222,9 @@ class Trainer : public TrainerBase {
     return samples;
   }
   bool has_micro_batch() const override { return !batches_.empty(); }
-  Measured measure_micro_batch(size_t index) override { return measure(batches_.at(index), false, index < batches_.counted()); }
+  BatchMeasurement measure_micro_batch(size_t index) override {
+    return measure(batches_.at(index), false, index < batches_.counted());
+  }
 
   bool has_pipeline_step_of(int64_t micro_batches) const override { return pipeline_engine_->has_schedule_for(micro_batches); }
   double train_pipeline(const std::vector<double>& weights, StepResult& result) override {
@@ -264,7 +267,7 @@ class Trainer : public TrainerBase {
       return std::nullopt;
     }
     Batch& read = last_eval_batch();
-    Measured measured = measure(read, with_predictions_, true);
+    BatchMeasurement measured = measure(read, with_predictions_, true);
     EvalBatch batch;
     if (counts) {
       batch.items = items_of(read);
@@ -290,7 +293,7 @@ class Trainer : public TrainerBase {
     return samples;
   }
   // For a batch that does not count, predictions and labels have no rows, but the usual dimensions.
-  static void keep_predictions(EvalBatch& batch, const Measured& measured, bool counts) {
+  static void keep_predictions(EvalBatch& batch, const BatchMeasurement& measured, bool counts) {
     batch.predictions = measured.predictions;
     batch.labels = measured.labels;
     if (counts || !batch.predictions.defined()) return;
@@ -386,7 +389,7 @@ class Trainer : public TrainerBase {
   }
   // Measures a batch. The loss is summed over the batch's items; it is zero if the batch does not
   // count.
-  Measured measure(Batch& batch, bool with_predictions, bool counts) {
+  BatchMeasurement measure(Batch& batch, bool with_predictions, bool counts) {
     const detail::MeasuredBatch<Model, Batch> measured{*typed_engine_, *model_, parts_, arguments().label_smoothing_factor,
                                                        input_dtype_};
     return detail::kept(measured.measure(batch, counts ? items_of(batch) : 0, with_predictions), with_predictions, parts_);

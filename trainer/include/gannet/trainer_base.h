@@ -141,7 +141,7 @@ class TrainerBase {
   explicit TrainerBase(TrainingArguments arguments);
 
   // ---- implemented by the typed Trainer
-  using Measured = detail::Measured;
+  using BatchMeasurement = detail::BatchMeasurement;
   struct TrainSize {
     std::optional<int64_t> micro_batches;  // number of micro-batches in an epoch, on each rank; nullopt for a stream
   };
@@ -170,7 +170,7 @@ class TrainerBase {
   // weight 0. Returns the mean of the weighted losses.
   virtual double train_pipeline(const std::vector<double>& weights, StepResult& result) = 0;
   // An index beyond the micro-batches that were read repeats one of them, with a loss of 0.
-  virtual Measured measure_micro_batch(size_t index) = 0;
+  virtual BatchMeasurement measure_micro_batch(size_t index) = 0;
   // Evaluation: begin_evaluation(), then evaluate_batch() until nullopt. Every rank gets the same
   // number of batches; `items` and `samples` are 0 on a rank without data.
   struct EvalBatch {

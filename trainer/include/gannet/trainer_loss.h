@@ -36,7 +36,7 @@ int64_t count_labels(const at::Tensor& labels);
 
 namespace detail {
 
-struct Measured {                  // the result for one batch of this rank
+struct BatchMeasurement {          // the result for one batch of this rank
   at::Tensor loss;                 // summed over its items
   at::Tensor predictions, labels;  // only if requested
 };

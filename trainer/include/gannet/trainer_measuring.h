@@ -23,7 +23,7 @@ struct MeasuredBatch {
   std::optional<at::ScalarType> dtype;  // floating-point inputs are cast to it
 
   // The loss is summed over `items`, zero if there are none, and undefined without labels.
-  Measured measure(Batch& batch, double items, bool with_predictions) const {
+  BatchMeasurement measure(Batch& batch, double items, bool with_predictions) const {
     if (parts.compute_loss) {
       const PatchedLabels<Batch> patched(batch, items == 0 && !with_predictions);
       BatchLoss loss = parts.compute_loss(engine, batch);
@@ -38,8 +38,8 @@ struct MeasuredBatch {
   }
 
  private:
-  Measured of_labels(Batch& batch, double items, bool with_predictions) const {
-    Measured measured{{}, {}, batch.target};
+  BatchMeasurement of_labels(Batch& batch, double items, bool with_predictions) const {
+    BatchMeasurement measured{{}, {}, batch.target};
     const at::Tensor labels = usable_labels(batch.target, items > 0);
     if constexpr (ForwardsBoth<Model, Batch>) {
       constexpr bool kHasLogitsAlone = HasLogits<Model, Batch> || HasLogitsOfLabels<Model, Batch> || ForwardsData<Model, Batch>;
@@ -83,7 +83,7 @@ struct MeasuredBatch {
 
 // Keeps predictions only on request, in the form that compute_metrics receives.
 template <class Model, class Batch>
-Measured kept(Measured measured, bool with_predictions, const TrainerParts<Model, Batch>& parts) {
+BatchMeasurement kept(BatchMeasurement measured, bool with_predictions, const TrainerParts<Model, Batch>& parts) {
   if (with_predictions && measured.predictions.defined()) {
     measured.predictions = measured.predictions.detach();
     if (parts.preprocess_logits_for_metrics)

@@ -79,14 +79,14 @@ class Trial : public TrialBase {
   }
 
  private:
-  std::optional<Opened> open_training() override {
+  std::optional<OpenedLoader> open_training() override {
     training_ = build_training_data_loader();
     if (!training_) return std::nullopt;
     endless_.emplace(training_);
     drawing_.draw_ = [this]() -> Batch& { return endless_->next(); };
     return opened(*training_, training_);
   }
-  std::optional<Opened> open_validation() override {
+  std::optional<OpenedLoader> open_validation() override {
     validation_ = build_validation_data_loader();
     if (!validation_) return std::nullopt;
     evaluating_.draw_ = [this]() -> ValidationBatch& {
@@ -98,11 +98,11 @@ class Trial : public TrialBase {
     return opened(*validation_, validation_);
   }
   template <class L>
-  static Opened opened(const L& loader, std::shared_ptr<ResumableLoader> shared) {
+  static OpenedLoader opened(const L& loader, std::shared_ptr<ResumableLoader> shared) {
     return {std::move(shared), loader.sized() ? std::optional(loader.size()) : std::nullopt, loader.options()};
   }
 
-  Called call_train_batch(int64_t epoch, int64_t batch) override {
+  CallResult call_train_batch(int64_t epoch, int64_t batch) override {
     drawing_.drawn_ = {};
     BatchMetrics metrics = train_batch(drawing_, epoch, batch);
     return {std::move(metrics), drawing_.drawn_};
@@ -125,7 +125,7 @@ class Trial : public TrialBase {
     return is_prepared_;
   }
   bool has_validation_data() const override { return join_->has_data(); }
-  Called call_evaluate_batch(int64_t batch) override {
+  CallResult call_evaluate_batch(int64_t batch) override {
     evaluating_.drawn_ = {};
     BatchMetrics metrics = evaluate_batch(evaluating_, batch);
     return {std::move(metrics), evaluating_.drawn_};

@@ -37,7 +37,7 @@ std::optional<double> samples_of_batch(const Batch& batch) {
 }
 
 // The batches and samples that one call drew from its iterator.
-struct Drawn {
+struct DrawnCount {
   int64_t batches = 0;
   std::optional<double> samples = 0;  // nullopt if it is unknown for one of the batches
   bool counts = true;                 // false if this rank was out of data and repeated its last batch
@@ -66,7 +66,7 @@ class BatchIterator {
   template <class, class>
   friend class Trial;
   std::function<Batch&()> draw_;
-  detail::Drawn drawn_;
+  detail::DrawnCount drawn_;
 };
 
 class TrialBase {
@@ -77,18 +77,18 @@ class TrialBase {
   friend class TrialRunner;
   template <class, class>
   friend class Trial;
-  struct Opened {
+  struct OpenedLoader {
     std::shared_ptr<ResumableLoader> loader;
     std::optional<int64_t> micro_batches;  // micro-batches of an epoch; nullopt for a stream
     LoaderOptions options;
   };
-  struct Called {
+  struct CallResult {
     BatchMetrics metrics;
-    detail::Drawn drawn;
+    detail::DrawnCount drawn;
   };
-  virtual std::optional<Opened> open_training() = 0;
-  virtual std::optional<Opened> open_validation() = 0;
-  virtual Called call_train_batch(int64_t epoch, int64_t batch) = 0;
+  virtual std::optional<OpenedLoader> open_training() = 0;
+  virtual std::optional<OpenedLoader> open_validation() = 0;
+  virtual CallResult call_train_batch(int64_t epoch, int64_t batch) = 0;
   // Validation: the whole dataset at once if the trial implements that; otherwise
   // begin_validation() and then one batch at a time, as long as any rank has one. The ranks agree
   // through `engine`.
@@ -96,7 +96,7 @@ class TrialBase {
   virtual void begin_validation(EngineBase& engine) = 0;
   virtual bool prepare_validation_batch() = 0;
   virtual bool has_validation_data() const = 0;  // false if the prepared batch is a repeated one
-  virtual Called call_evaluate_batch(int64_t batch) = 0;
+  virtual CallResult call_evaluate_batch(int64_t batch) = 0;
 };
 
 }  // namespace gannet

@@ -135,7 +135,7 @@ class TrialContext {
  private:
   friend class TrialRunner;
   int64_t micro_batches_in_batch() const;  // a pipeline's accumulation steps, else the train_batch calls per batch
-  struct Wrapped {
+  struct WrappedEngine {
     std::string name;
     std::shared_ptr<EngineBase> engine;
   };
@@ -150,7 +150,7 @@ class TrialContext {
 
   TrialSettings settings_;
   std::shared_ptr<ProcessGroup> world_;
-  std::vector<Wrapped> engines_;
+  std::vector<WrappedEngine> engines_;
   std::vector<Reducing> reducers_;
   std::shared_ptr<const Mpu> mpu_;
   bool accumulates_ = true, checks_loader_ = true;

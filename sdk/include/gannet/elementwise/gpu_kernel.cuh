@@ -1,6 +1,6 @@
-// What kernels need of a GPU besides the rules' arithmetic: the position of a thread, and 16-bit
-// types. nvcc has its own. For HIP they are the compiler's builtins, since HIP's headers call a device
-// library, and its older versions do not support newer GPUs.
+// GPU facilities that kernels need besides the rules' arithmetic: the position of a thread, and
+// 16-bit types. nvcc provides them. For HIP they are compiler builtins, since HIP's headers call a
+// device library, and its older versions do not support newer GPUs.
 #pragma once
 
 #include <gannet/elementwise/gpu_runtime.h>
@@ -63,8 +63,8 @@ GANNET_DEVICE float widen(BFloat16 value) {
   return wide;
 }
 GANNET_DEVICE void narrow(float value, Half& to) { to = static_cast<Half>(value); }
-// Rounds to the nearest, ties to even. A NaN stays one, though its payload may have been in the
-// low bits alone.
+// Rounds to the nearest, ties to even. A NaN remains a NaN, even if its payload was only in the
+// low bits.
 GANNET_DEVICE void narrow(float value, BFloat16& to) {
   uint32_t bits;
   __builtin_memcpy(&bits, &value, sizeof(bits));

@@ -11,8 +11,8 @@ namespace gannet::kit {
 void reduction_plan(Subject& subject);
 // Checks that all ranks have the same parameters after a step in which the plugin averages, that
 // these depend on every rank's gradients, and that the evaluation weights agree after local steps.
-void own_reduction(Subject& subject);
+void optimizer_reduction(Subject& subject);
 // Checks that a run resumed from saved states, per-rank states included, continues bit for bit.
-void own_reduction_resumes(Subject& subject);
+void optimizer_reduction_resumes(Subject& subject);
 
 }  // namespace gannet::kit

@@ -1,4 +1,4 @@
-#include "kit/optimizer/own_reduction.h"
+#include "kit/optimizer/optimizer_reduction.h"
 
 #include <gannet/error.h>
 
@@ -46,8 +46,8 @@ void require_own_steps(const Subject& subject) {
   throw SkippedCheck(formatted("none of the first {} updates averages gradients: give --params under which one does", kSearched));
 }
 
-// The steps at which runs should end: of the first `kSearched` steps, the last one after which the
-// ranks have the same parameters, and the last local one.
+// The steps at which runs should end, within the first `kSearched` steps: the last one after which
+// the ranks have the same parameters, and the last local one.
 std::vector<int64_t> last_steps(const Subject& subject) {
   const Host host;
   Optimizer optimizer(*subject.plugin, subject.parsed(), host);
@@ -92,7 +92,7 @@ void reduction_plan(Subject& subject) {
   }
 }
 
-void own_reduction(Subject& subject) {
+void optimizer_reduction(Subject& subject) {
   require_own_steps(subject);
   const Problem problem = many_shapes(usual_types(subject));
   for (const uint32_t ranks : {2u, 3u, 4u})
@@ -112,7 +112,7 @@ void own_reduction(Subject& subject) {
                          "update averages over all ranks", "send what the rank has with the host's collectives");
 }
 
-void own_reduction_resumes(Subject& subject) {
+void optimizer_reduction_resumes(Subject& subject) {
   require_own_steps(subject);
   const Problem problem = many_shapes(usual_types(subject));
   const auto whole = left_by(subject, problem, {});

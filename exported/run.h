@@ -12,9 +12,14 @@
 
 namespace gannet::exported {
 
+// An empty vector for the values of a call. Its memory is that of a vector which this thread gave back, so that a call allocates
+// none for its values once others have run; at most eight empty vectors are kept for each thread.
+std::vector<c10::IValue> take_values();
+void give_back(std::vector<c10::IValue> values);
+
 // `inputs`: one for each placeholder of the program. Returns the loss. All state of the call is on its stack: several
-// threads may call it. Throws Error(kArgument) for an operator that failed, with its name, layer and arguments; errors
-// of Gannet and out-of-memory errors pass unchanged.
+// threads may call it, and a call may begin within another. Throws Error(kArgument) for an operator that failed, with its name,
+// layer and arguments; errors of Gannet and out-of-memory errors pass unchanged.
 at::Tensor run(const Program& program, std::vector<c10::IValue> inputs, c10::Device device);
 
 // Runs a routine of the program, or a part of one, and returns its outputs. `inputs`: one for each of its inputs.

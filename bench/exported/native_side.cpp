@@ -1,12 +1,12 @@
-// The C++ sides of exported_bench.py: one GPT-2 as an exported graph, as examples/gpt2 and as gannet::models::Gpt2, with the
-// same weights. Reads commands from standard input and answers each by a line:
+// The C++ sides of exported_bench.py: one GPT-2 as an exported graph and written in C++ three times, with the same weights. Reads
+// commands from standard input and answers each by a line:
 //
 //   native_side EXPORTED_FOLDER HUGGING_FACE_FOLDER
 //   exported 2 8 50      ->  WALL_SECONDS CPU_SECONDS LOSS NORM_OF_THE_GRADIENT    of 50 forward and backward passes of 2 x 8
 //   tokens
 //
-// The sides are `exported`, `example` (examples/gpt2 with the operators of Hugging Face's GPT-2), `models` (gannet::models::Gpt2,
-// whose GELU is one operator).
+// The sides are `exported`, `same` (same_operators.h: the graph's operators, one for one), `example` (examples/gpt2 with plain
+// operators, without a tensor for the causal mask), `models` (gannet::models::Gpt2, whose GELU is one operator).
 #include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/constant_pad_nd.h>
@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "model_io.h"
+#include "same_operators.h"
 
 namespace {
 
@@ -82,12 +83,16 @@ int main(int count, char** arguments) {
   const auto models = gannet::from_pretrained<gannet::models::Gpt2>(arguments[2], {});
   auto example = gpt2::load_model(arguments[2], /*plain_operators=*/true).model;
   const int64_t vocabulary = models->config().vocab_size;
+  std::map<std::string, Tensor> by_name;
+  for (const auto& one : exported->named_parameters()) by_name[one.key()] = one.value();
+  const same_operators::Gpt2 same(by_name, models->config().n_head);
   // In the example a target is the token after its own; Hugging Face's labels are shifted by the model.
   const auto next = [](const Tensor& tokens) { return at::constant_pad_nd(tokens.slice(1, 1), {0, 1}, -100).contiguous(); };
   std::map<std::string, Side> sides{
       {"exported",
        {[&](const Tensor& tokens) { return exported->forward(gannet::NamedBatch{{"input_ids", tokens}, {"labels", tokens}}); },
         exported->parameters(), vocabulary}},
+      {"same", {[&](const Tensor& tokens) { return same.forward(tokens, tokens); }, exported->parameters(), vocabulary}},
       {"example",
        {[&](const Tensor& tokens) { return example->forward(tokens, next(tokens)); }, example->parameters(), vocabulary}},
       {"models", {[&](const Tensor& tokens) { return models->forward(tokens, tokens); }, models->parameters(), vocabulary}}};

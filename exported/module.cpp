@@ -87,13 +87,13 @@ void ExportedModule::register_tensors() {
 size_t ExportedModule::chosen_program(at::ScalarType dtype) const {
   const std::string mode = is_training() ? "train" : "eval";
   const std::string short_dtype = dtype == at::kFloat ? "fp32" : dtype == at::kBFloat16 ? "bf16" : "";
+  for (size_t i = 0; i < config_.programs.size(); ++i)
+    if (const auto& file = config_.programs[i]->file(); file.mode == mode && file.dtype == short_dtype) return i;
   bool has_dtype = false;
   std::string known;
-  for (size_t i = 0; i < config_.programs.size(); ++i) {
-    const auto& file = config_.programs[i]->file();
-    if (file.mode == mode && file.dtype == short_dtype) return i;
-    has_dtype |= file.dtype == short_dtype;
-    known += (known.empty() ? "" : ", ") + config_.programs[i]->name();
+  for (const auto& program : config_.programs) {
+    has_dtype |= program->file().dtype == short_dtype;
+    known += (known.empty() ? "" : ", ") + program->name();
   }
   const std::string there = "; there are " + known;
   if (has_dtype)
@@ -125,7 +125,7 @@ at::Tensor ExportedModule::run_whole(size_t chosen, const NamedBatch& batch) con
   const Program& program = *config_.programs[chosen];
   const c10::Device device = leading_.device();
   const auto& constants = program.constants_on(device);
-  std::vector<c10::IValue> inputs;
+  std::vector<c10::IValue> inputs = exported::take_values();
   size_t next_constant = 0;
   for (size_t i = 0; i < program.file().placeholders.size(); ++i) {
     const Placeholder& one = program.file().placeholders[i];

@@ -47,18 +47,44 @@ class AutocastGuard {
   bool was_cached_;
 };
 
+constexpr size_t kMostIdle = 8;
+
+std::vector<Values>& idle_vectors() {
+  static thread_local std::vector<Values> idle = [] {
+    std::vector<Values> none;
+    none.reserve(kMostIdle);
+    return none;
+  }();
+  return idle;
+}
+
+// A vector of take_values() for a scope.
+class Scoped {
+ public:
+  explicit Scoped(Values values = take_values()) : values_(std::move(values)) {}
+  ~Scoped() { give_back(std::move(values_)); }
+  Scoped(const Scoped&) = delete;
+  Values& operator*() { return values_; }
+  Values* operator->() { return &values_; }
+  Values release() { return std::move(values_); }
+
+ private:
+  Values values_;
+};
+
 class Run {
  public:
   Run(const Program& program, c10::Device device) : program_(program), device_(device) {}
 
   // The outputs of a routine. `values`: its inputs.
-  Values call(const Routine& routine, Values values) {
+  Values call(const Routine& routine, Values inputs) {
+    Scoped slots(std::move(inputs)), scoped_stack;
+    Values &values = *slots, &stack = *scoped_stack;
     values.resize(routine.slots);
-    Values stack;
     for (const Step& step : routine.steps) {
       try {
         stack.clear();
-        for (const Operand& one : step.operands) stack.push_back(value_of(one, values));
+        for (const Operand& one : step.operands) push(one, values, stack);
         execute(step, stack);
         for (size_t i = 0; i < step.results; ++i) values[step.first_result + i] = std::move(stack[i]);
       } catch (const std::exception&) {
@@ -66,12 +92,13 @@ class Run {
       }
       for (const size_t slot : step.ends) values[slot] = IValue();
     }
-    Values outputs;
-    for (const Operand& one : routine.outputs) outputs.push_back(value_of(one, values));
-    return outputs;
+    stack.clear();
+    for (const Operand& one : routine.outputs) push(one, values, stack);
+    return scoped_stack.release();
   }
 
  private:
+  void push(const Operand& operand, const Values& values, Values& stack) const;
   IValue value_of(const Operand& operand, const Values& values) const;
   IValue list_of(const Operand& operand, const Values& values) const;
   void execute(const Step& step, Values& stack);
@@ -118,6 +145,16 @@ bool fits(const IValue& value, Form form) {
   }
 }
 
+// As value_of, without copies of values that need no conversion.
+void Run::push(const Operand& operand, const Values& values, Values& stack) const {
+  if (operand.kind == Operand::Kind::kConstant)
+    stack.push_back(operand.constant);
+  else if (operand.kind == Operand::Kind::kValue && fits(values[operand.slot], operand.form))
+    stack.push_back(values[operand.slot]);
+  else
+    stack.push_back(value_of(operand, values));
+}
+
 IValue Run::value_of(const Operand& operand, const Values& values) const {
   switch (operand.kind) {
     case Operand::Kind::kConstant:
@@ -156,17 +193,27 @@ IValue Run::list_of(const Operand& operand, const Values& values) const {
   }
 }
 
+void replace(Values& stack, IValue result) {
+  stack.clear();
+  stack.push_back(std::move(result));
+}
+
+void replace(Values& stack, Values results) {
+  stack.swap(results);
+  give_back(std::move(results));
+}
+
 void Run::execute(const Step& step, Values& stack) {
   switch (step.kind) {
     case Step::Kind::kOperator:
       step.op->callBoxed(&stack);
       break;
     case Step::Kind::kPython:
-      stack = {step.python(stack)};
+      replace(stack, step.python(stack));
       break;
     case Step::Kind::kGetItem:
       if (!stack[1].isInt()) throw Error(ErrorCode::kArgument, "an index is not an integer");
-      stack = {element_of(stack[0], stack[1].toInt())};
+      replace(stack, element_of(stack[0], stack[1].toInt()));
       break;
     default:
       execute_nested(step, stack);
@@ -186,19 +233,20 @@ void Run::execute_nested(const Step& step, Values& stack) {
   const auto& arguments = step.node->arguments;
   if (step.kind == Step::Kind::kCond) {
     const size_t routine = step.routines[is_true(stack[0]) ? 0 : 1];
-    stack = call(program_.routines()[routine], Values(stack.begin() + 1, stack.end()));
+    stack.erase(stack.begin());
+    replace(stack, call(program_.routines()[routine], std::move(stack)));
     return;
   }
   const Routine& routine = program_.routines()[step.routines[0]];
   if (step.kind == Step::Kind::kGradMode) {
     const c10::AutoGradMode mode(arguments[0].integer != 0);
-    stack = call(routine, std::move(stack));
+    replace(stack, call(routine, std::move(stack)));
     return;
   }
   const auto dtype =
       arguments[1].kind == Argument::Kind::kDtype ? dtype_of(arguments[1]) : at::autocast::get_autocast_dtype(device_.type());
   const AutocastGuard autocast(device_.type(), dtype, arguments[2].integer != 0, arguments[3].integer != 0);
-  stack = call(routine, std::move(stack));
+  replace(stack, call(routine, std::move(stack)));
 }
 
 // Errors about memory, the device or an absent parameter are explained by the engine, which knows
@@ -230,6 +278,20 @@ void Run::throw_with_step(const Step& step, const Values& values) const {
 
 }  // namespace
 
+Values take_values() {
+  std::vector<Values>& idle = idle_vectors();
+  if (idle.empty()) return {};
+  Values values = std::move(idle.back());
+  idle.pop_back();
+  return values;
+}
+
+void give_back(Values values) {
+  values.clear();
+  std::vector<Values>& idle = idle_vectors();
+  if (values.capacity() > 0 && idle.size() < kMostIdle) idle.push_back(std::move(values));
+}
+
 Values run_routine(const Program& program, const Routine& routine, Values inputs, c10::Device device) {
   return Run(program, device).call(routine, std::move(inputs));
 }
@@ -241,8 +303,9 @@ void require_loss(const Program& program, const at::Tensor& loss) {
 }
 
 at::Tensor run(const Program& program, Values inputs, c10::Device device) {
-  const Values outputs = run_routine(program, program.routines().back(), std::move(inputs), device);
-  const at::Tensor loss = outputs[0].isTensor() ? outputs[0].toTensor() : at::Tensor();
+  Values outputs = run_routine(program, program.routines().back(), std::move(inputs), device);
+  const at::Tensor loss = outputs[0].isTensor() ? std::move(outputs[0]).toTensor() : at::Tensor();
+  give_back(std::move(outputs));
   require_loss(program, loss);
   return loss;
 }

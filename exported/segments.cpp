@@ -189,12 +189,14 @@ Wire run_segment(const Program& program, const Segment& segment, const Wire& wir
         "layer '" + segment.name + "' of the graph " + program.name() + " takes " + std::to_string(wanted) +
             " tensors, and was given " + std::to_string(wire.size()),
         "give a layer what the layer before it returned; the first one takes the inputs of ExportedModule::micro_batch()");
-  std::vector<c10::IValue> values;
+  std::vector<c10::IValue> values = take_values();
   for (size_t i = 0; i < wire.size(); ++i)
     values.push_back(from_wire(wire[i], i < segment.is_number.size() && segment.is_number[i]));
   values.insert(values.end(), given.begin(), given.end());
   Wire results;
-  for (const c10::IValue& one : run_routine(program, segment.routine, std::move(values), device)) results.push_back(to_wire(one));
+  std::vector<c10::IValue> outputs = run_routine(program, segment.routine, std::move(values), device);
+  for (const c10::IValue& one : outputs) results.push_back(to_wire(one));
+  give_back(std::move(outputs));
   return results;
 }
 

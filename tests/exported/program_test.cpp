@@ -1,6 +1,7 @@
 // A compiled graph: slots of values, and where each value ends.
 #include "program.h"
 
+#include <gannet/error.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -73,6 +74,25 @@ TEST(Program, TakesComputedNumbersForTensors) {
   const at::Tensor total = gannet::exported::run(program, {torch::ones({4}, at::kBFloat16)}, at::kCPU);
   EXPECT_EQ(total.scalar_type(), at::kBFloat16);
   EXPECT_EQ(total.item<float>(), 2);
+}
+
+// Later calls use the memory of a call's values again, and not the values.
+TEST(Program, KeepsNoValueOfACall) {
+  const Program program = compiled(R"(
+    {"name": "a", "op": "aten.neg.default", "args": [{"ref": "x"}]},
+    {"name": "square", "op": "aten.view.default", "args": [{"ref": "a"}, [2, 2]]},
+    {"name": "b", "op": "aten.sum.dim_IntList", "args": [{"ref": "square"}, [0, 1]]},
+    {"name": "c", "op": "aten.mul.Tensor", "args": [{"ref": "x"}, {"ref": "b"}]},
+    {"name": "total", "op": "aten.sum.default", "args": [{"ref": "c"}]})",
+                                   "total");
+  for (const int64_t size : {4, 3, 4, 3}) {
+    const at::Tensor x = torch::ones({size});
+    if (size == 4)
+      EXPECT_EQ(gannet::exported::run(program, {x}, at::kCPU).item<float>(), -16);
+    else
+      EXPECT_THROW(gannet::exported::run(program, {x}, at::kCPU), gannet::Error) << "view fails, and x is still needed";
+    EXPECT_EQ(x.use_count(), 1u);
+  }
 }
 
 }  // namespace

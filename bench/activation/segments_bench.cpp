@@ -3,7 +3,7 @@
 //
 //   build/bench/segments_bench FOLDER [--rows 4] [--length 128] [--rounds 9]     FOLDER: of bench/activation/gpt2.py
 #include <c10/core/Allocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
+#include <c10/core/CPUAllocator.h>
 #include <gannet/checkpointing.h>
 #include <gannet/exported.h>
 #include <gannet/pipe.h>
@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -24,20 +23,40 @@ using gannet::ExportedModule;
 using gannet::Layer;
 using gannet::Wire;
 
-// Bytes of the tensors that were allocated since it began, and their peak.
-class Meter : public c10::MemoryReportingInfoBase {
+// The CPU's allocator, which counts the bytes of live tensors and their peak since begin().
+class Meter : public c10::Allocator {
  public:
-  void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override {
-    live_ += size;
+  c10::DataPtr allocate(size_t bytes) override {
+    auto* const block = new Block{inner_->allocate(bytes), static_cast<int64_t>(bytes)};
+    live_ += block->bytes;
     peak_ = std::max(peak_, live_);
+    return {block->data.get(), block, &Meter::release, c10::Device(c10::kCPU)};
   }
-  bool memoryProfilingEnabled() const override { return true; }
-  double peak_mib() const { return static_cast<double>(peak_) / (1 << 20); }
-  double live_mib() const { return static_cast<double>(live_) / (1 << 20); }
+  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+  void begin() { base_ = peak_ = live_; }
+  double peak_mib() const { return static_cast<double>(peak_ - base_) / (1 << 20); }
+  double live_mib() const { return static_cast<double>(live_ - base_) / (1 << 20); }
 
  private:
-  int64_t live_ = 0, peak_ = 0;
+  struct Block {
+    c10::DataPtr data;
+    int64_t bytes;
+  };
+  static void release(void* context);
+  c10::Allocator* const inner_ = c10::GetDefaultCPUAllocator();
+  int64_t live_ = 0, peak_ = 0, base_ = 0;  // of one thread
 };
+
+Meter& meter() {
+  static Meter& only = *new Meter;  // never destroyed: tensors are released after main()
+  return only;
+}
+
+void Meter::release(void* context) {
+  auto* const block = static_cast<Block*>(context);
+  meter().live_ -= block->bytes;
+  delete block;
+}
 
 // As activation_checkpointing.number_checkpoints divides layers: the first groups have one more.
 std::vector<std::vector<Layer>> groups_of(const std::vector<Layer>& layers, size_t count) {
@@ -57,7 +76,7 @@ at::Tensor loss_in(ExportedModule& model, const std::vector<Layer>& layers, cons
   const gannet::pipe::MicroBatch micro_batch = model.micro_batch(batch);
   Wire wire = micro_batch.inputs;
   for (const auto& group : groups_of(layers, segments))
-    wire = gannet::checkpointing::checkpoint([&group](const Wire& in) { return gannet::detail::run_layers(group, in); }, wire);
+    wire = gannet::checkpointing::checkpoint([group](const Wire& in) { return gannet::detail::run_layers(group, in); }, wire);
   wire.insert(wire.end(), micro_batch.labels.begin(), micro_batch.labels.end());
   return model.pipeline_loss(wire);
 }
@@ -79,6 +98,7 @@ int main(int argc, char** argv) {
     if (name == "--rounds") rounds = static_cast<int>(value);
   }
   torch::set_num_threads(1);
+  c10::SetAllocator(c10::kCPU, &meter(), /*priority=*/100);
   const auto model = gannet::from_pretrained<ExportedModule>(argv[1]);
   const std::vector<Layer> layers = model->layers();
   torch::manual_seed(2);
@@ -90,11 +110,10 @@ int main(int argc, char** argv) {
   const auto step = [&](size_t segments) {
     model->zero_grad(/*set_to_none=*/true);
     torch::manual_seed(3);
-    const auto meter = std::make_shared<Meter>();
-    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, meter);
+    meter().begin();
     loss_in(*model, layers, batch, segments).backward();
-    peaks[segments] = meter->peak_mib();
-    gradients[segments] = meter->live_mib();
+    peaks[segments] = meter().peak_mib();
+    gradients[segments] = meter().live_mib();
   };
   const std::vector<size_t> all = {0, 1, 2, 4, 8};
   for (const size_t segments : all) {  // the gradients' bits

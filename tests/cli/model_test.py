@@ -71,6 +71,13 @@ class Model(Case):
         self.assertEqual(len(values), 3, rows)
         self.assertRegex("\n".join(rows), r"\[s\d, s3, 16\] +float32")
 
+    def test_hidden_states_alone_cross_between_the_blocks_of_llama(self):
+        text = self.gannet("model", "cuts", str(ARCHIVES / "llama"), code=0)
+        rows = [row.split() for row in text.split("bytes\n", 1)[1].split("\n\n", 1)[0].splitlines() if "(input)" not in row]
+        self.assertEqual([row[0] for row in rows], ["model.layers.0", "model.layers.1", "model.norm", "lm_head", "loss"])
+        for row in rows[:-1]:
+            self.assertEqual(row[3:], ["[s0,", "s1,", "16]", "float32", "1024"])
+
     def test_cuts_of_some_segments(self):
         text = self.gannet("model", "cuts", str(ARCHIVES / "gpt2"), "--segments", "2", code=0)
         self.assertIn("2 parts of the graph train.fp32", text)

@@ -13,6 +13,7 @@
 #include "program.h"
 #include "segments.h"
 
+namespace flow_tests {
 namespace {
 
 using gannet::ExportedConfig;
@@ -331,3 +332,4 @@ TEST(ExportedFlow, NeverDrawsRandomNumbersTwice) {
 }
 
 }  // namespace
+}  // namespace flow_tests

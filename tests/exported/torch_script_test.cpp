@@ -9,6 +9,7 @@
 
 #include "exported/archive.h"
 
+namespace script_tests {
 namespace {
 
 using archive::below;
@@ -155,3 +156,4 @@ TEST(TorchScript, ChecksTheNamesOfABatch) {
 }
 
 }  // namespace
+}  // namespace script_tests

@@ -9,6 +9,7 @@
 #include <gannet/trainer.h>
 
 #include <algorithm>
+#include <concepts>
 #include <filesystem>
 #include <functional>
 #include <iostream>
@@ -106,6 +107,13 @@ void train(const std::shared_ptr<Model>& model, const TrainingArguments& argumen
   parts.data_collator = Collate<NamedBatch>(stack_named);
   if (!options.items.empty()) parts.count_items = [&](const NamedBatch& batch) { return items_of(batch, options.items); };
   parts.checkpoint_files = facts.copy_files;
+  if constexpr (std::same_as<Model, TorchScriptModule>) {
+    if (arguments.label_smoothing_factor > 0)
+      throw Error(ErrorCode::kArgument,
+                  "--label_smoothing_factor needs logits, and the model of a TorchScript file returns its loss",
+                  "compute the smoothed loss in the Python model, and save it again");
+    parts.compute_loss = [](Engine<Model>& engine, NamedBatch& batch) -> BatchLoss { return engine.forward(batch); };
+  }
 
   Trainer<Model, NamedBatch> trainer(model, arguments, std::move(parts));
   const TrainOutput output = trainer.train();

@@ -243,6 +243,52 @@ TEST(ExportedFlow, HasOneLayerWhereNoCutIsPossible) {
   }
 }
 
+// A list of tensors does not cross: it is taken apart in the layer that makes it.
+TEST(ExportedFlow, PartsNoListFromWhatTakesItApart) {
+  const Written written = {
+      {"net.0.w", "net.1.w"},
+      {node("h", "aten.mul.Tensor", ref("x") + ", " + ref("net0w"), "net.0"),
+       node("halves", "aten.split.Tensor", ref("h") + ", 2, 1", "net.0"), node("half", "getitem", ref("halves") + ", 1", "net.1"),
+       node("s", "aten.sum.default", ref("net1w"), "net.1"), node("y", "aten.mul.Tensor", ref("half") + ", " + ref("s"), "net.1"),
+       node("total", "aten.sum.default", ref("y"), "")},
+      "total"};
+  EXPECT_THAT(cuts_that_are_possible(Flow(*written.program())), ElementsAre(0, 1, 3, 4, 5, 6));
+  EXPECT_THAT(names_of(written.model()->layers()), ElementsAre("net.0"));
+  expect_layers_as_whole(written, batch_of());
+}
+
+// Between the last step of a layer and the first of the next: of two equally good cuts the later one.
+TEST(ExportedFlow, CutsWhereFewestValuesCross) {
+  const Written written = {
+      {"net.0.w", "net.1.w"},
+      {node("h", "aten.mul.Tensor", ref("x") + ", " + ref("net0w"), "net.0"), node("a", "aten.neg.default", ref("h"), ""),
+       node("b", "aten.exp.default", ref("h"), ""), node("c", "aten.add.Tensor", ref("a") + ", " + ref("b"), ""),
+       node("y", "aten.mul.Tensor", ref("c") + ", " + ref("net1w"), "net.1"), node("total", "aten.sum.default", ref("y"), "")},
+      "total"};
+  const auto program = written.program();
+  const Flow flow(*program);
+  EXPECT_THAT(flow.crossings, ElementsAre(0, 1, 2, 2, 1, 1, 1));
+  const Cuts cuts = gannet::exported::cuts_of(*program, flow);
+  ASSERT_EQ(cuts.layers.size(), 2u);
+  EXPECT_EQ(cuts.layers[1].step, 4u);
+  EXPECT_EQ(cuts.loss, 5u);
+  expect_layers_as_whole(written, batch_of());
+}
+
+// A check of sizes has no result that anything uses, and runs in the layers, too.
+TEST(ExportedFlow, RunsChecksOfSizesInTheLayers) {
+  const Written written = {
+      {"net.0.w", "net.1.w"},
+      {node("n", "py.size", ref("x") + ", 0", ""), node("few", "py.le", ref("n") + ", 5", ""),
+       node("check", "py.assert", ref("few"), ""), node("h", "aten.mul.Tensor", ref("x") + ", " + ref("net0w"), "net.0"),
+       node("y", "aten.mul.Tensor", ref("h") + ", " + ref("net1w"), "net.1"), node("total", "aten.sum.default", ref("y"), "")},
+      "total"};
+  expect_layers_as_whole(written, batch_of(5));
+  const auto model = written.model();
+  EXPECT_THROW(model->forward(batch_of(6)), gannet::Error);
+  EXPECT_THROW(gannet::detail::run_layers(model->layers(), model->micro_batch(batch_of(6)).inputs), gannet::Error);
+}
+
 TEST(ExportedFlow, RunsAGraphWhoseOutputIsItsInput) {
   const Written written = {{"net.0.w"}, {node("h", "aten.mul.Tensor", ref("x") + ", " + ref("net0w"), "net.0")}, "x", {}, {"x"},
                            "[]"};

@@ -9,6 +9,7 @@
 #include "batch.h"
 #include "dtype_names.h"
 #include "layout.h"
+#include "module_tree.h"
 #include "program.h"
 #include "run.h"
 
@@ -17,34 +18,6 @@ namespace {
 
 using exported::Placeholder;
 using exported::Program;
-
-// Container modules, created as tensor names need them, in the order of the Python model.
-class Tree {
- public:
-  explicit Tree(torch::nn::Module& root) : root_(root) {}
-
-  // The module that holds the tensor of this name, and the last component of the name.
-  std::pair<torch::nn::Module*, std::string> place_of(const std::string& name) {
-    torch::nn::Module* module = &root_;
-    size_t begin = 0;
-    for (size_t dot = name.find('.'); dot != std::string::npos; begin = dot + 1, dot = name.find('.', begin)) {
-      const std::string path = name.substr(0, dot), part = name.substr(begin, dot - begin);
-      auto& child = modules_[path];
-      if (!child) child = module->register_module(part, std::make_shared<torch::nn::Module>(part));
-      module = child.get();
-    }
-    return {module, name.substr(begin)};
-  }
-  // Null: the root.
-  std::shared_ptr<torch::nn::Module> owner_of(const std::string& name) const {
-    const auto found = modules_.find(name.substr(0, name.rfind('.')));
-    return found == modules_.end() ? nullptr : found->second;
-  }
-
- private:
-  torch::nn::Module& root_;
-  std::map<std::string, std::shared_ptr<torch::nn::Module>> modules_;
-};
 
 }  // namespace
 
@@ -62,7 +35,7 @@ ExportedModule::ExportedModule(Config config) : torch::nn::Module("ExportedModul
 // Zeros; from_pretrained fills in the values. Floating-point tensors have the default dtype, which
 // from_pretrained sets from its option.
 void ExportedModule::register_tensors() {
-  Tree tree(*this);
+  exported::ModuleTree tree(*this);
   const auto dtype_of = [](const ExportedTensor& one) {
     const at::ScalarType dtype = exported::dtype_named(one.dtype).value();
     return dtype == at::kFloat ? c10::get_default_dtype_as_scalartype() : dtype;

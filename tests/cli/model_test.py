@@ -7,6 +7,7 @@ import unittest
 from support import Case
 
 ARCHIVES = pathlib.Path(__file__).resolve().parent.parent / "exported" / "archives"
+SCRIPTS = ARCHIVES.parent / "torch_scripts"
 
 
 class Model(Case):
@@ -20,6 +21,15 @@ class Model(Case):
         self.assertRegex(text, r"train\.fp32 +\d+ +PyTorch 2\.11\S* +input_ids int64\[s0, s1\], labels int64\[s2, s3\]")
         self.assertIn("every graph takes sizes with s1 * s0 == s2 * s3", text)
         self.assertIn("lm_head.weight: another name of transformer.wte.weight", text)
+
+    def test_a_torch_script_file_is_told_and_loaded_and_not_cut(self):
+        text = self.gannet("model", "info", str(SCRIPTS / "words.pt"), code=0)
+        self.assertIn("5 parameters with 248 elements, 0 of them frozen; 4 buffers; 1 tied names", text)
+        self.assertRegex(text, r"saved in train mode; forward has \d+ operators and takes ids, labels, weight \(has a default\)")
+        self.assertIn("head.weight: another name of words.weight", text)
+        self.assertRegex(self.gannet("model", "check", str(SCRIPTS / "words.pt"), code=0), r"loads, with all \d+ operators of forward")
+        self.assertIn("otherlib::twice", self.gannet("model", "check", str(SCRIPTS / "other.pt"), code=2))
+        self.assertIn("does not divide into layers", self.gannet("model", "cuts", str(SCRIPTS / "words.pt"), code=2))
 
     def test_info_tells_the_relations_of_every_graph(self):
         folder = self.copied("gpt2")
@@ -60,6 +70,13 @@ class Model(Case):
         values = [row for row in rows if "(input)" not in row]
         self.assertEqual(len(values), 3, rows)
         self.assertRegex("\n".join(rows), r"\[s\d, s3, 16\] +float32")
+
+    def test_hidden_states_alone_cross_between_the_blocks_of_llama(self):
+        text = self.gannet("model", "cuts", str(ARCHIVES / "llama"), code=0)
+        rows = [row.split() for row in text.split("bytes\n", 1)[1].split("\n\n", 1)[0].splitlines() if "(input)" not in row]
+        self.assertEqual([row[0] for row in rows], ["model.layers.0", "model.layers.1", "model.norm", "lm_head", "loss"])
+        for row in rows[:-1]:
+            self.assertEqual(row[3:], ["[s0,", "s1,", "16]", "float32", "1024"])
 
     def test_cuts_of_some_segments(self):
         text = self.gannet("model", "cuts", str(ARCHIVES / "gpt2"), "--segments", "2", code=0)

@@ -49,6 +49,26 @@ class Train(Case):
         text = self.gannet("train", *self.options("more", "--max_steps", "12", "--eval_data", "tokens.bin")[2:], "--model", "out", code=0)
         self.assertLess(float(text.split("evaluation loss ")[1].split(";")[0]), first)
 
+    def test_a_torch_script_file_trains_resumes_and_returns_under_every_name(self):
+        script = str(MODEL.parent.parent / "torch_scripts" / "words.pt")
+        (self.folder / "words").mkdir()
+        draw = random.Random(2)
+        for name in ("ids", "labels"):
+            npy(self.folder / "words" / f"{name}.npy", "<i8", (32, 6), [draw.randrange(20) for _ in range(32 * 6)], "q")
+        options = ["--deepspeed", "ds_config.json", "--save_steps", "4"]
+        text = self.gannet("train", *self.options("whole", "--max_steps", "8", *options, data="words", model=script), code=0)
+        self.assertRegex(text, r"8 updates, training loss \d\.\d+; the model is in whole")
+        shutil.copytree(self.folder / "whole", self.folder / "half", ignore=shutil.ignore_patterns("checkpoint-8", "model.safetensors"))
+        self.gannet("train", *self.options("half", "--max_steps", "8", *options, "--resume_from_checkpoint", "half/checkpoint-4", data="words",
+                                           model=script), code=0)
+        self.assertEqual(self.weights("half"), self.weights("whole"))
+        self.gannet("checkpoint", "export", "whole", "back", code=0)
+        for path in ("whole/model.safetensors", "back/model.safetensors"):
+            data = (self.folder / path).read_bytes()
+            names = set(json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])) - {"__metadata__"}
+            self.assertEqual({"words.weight", "head.weight", "mix.weight", "mix.bias", "norm.weight", "norm.bias", "norm.running_mean",
+                              "norm.running_var", "norm.num_batches_tracked", "scale"}, names, path)
+
     def test_two_ranks_see_the_samples_of_one(self):
         """Without dropout, whose numbers each rank draws by itself."""
         shutil.copytree(MODEL, self.folder / "model")

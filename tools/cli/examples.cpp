@@ -57,11 +57,13 @@ Examples:
   gannet train --model model/ --data tokens.bin --seq_len 1024 --deepspeed ds_config.json --max_steps 1000 --output_dir out
   gannet train --model model/ --data train/ --eval_data test/ --eval_strategy epoch --num_train_epochs 3 --output_dir out
   gannet run --num_procs 2 gannet train --model model/ --data train/ --deepspeed ds_config.json --output_dir out
+  gannet train --model script.pt --data train/ --max_steps 1000 --output_dir out             a TorchScript file
 
 Exit code: 0; 2 for a mistake in the options, the config or the data, 3 for an environment's fault; as a program of
 `gannet run` otherwise.)"},
     {"gannet model info", R"(Examples:
   gannet model info model/
+  gannet model info script.pt                a TorchScript file
 
 Exit code: 0, 2 when the folder is not one of gannet_export's or has an operator that is refused, 3 when a file of it is
 damaged.)"},
@@ -71,6 +73,7 @@ kind of processor gives the same bits.
 
 Examples:
   gannet model check model/
+  gannet model check script.pt               loads it: a TorchScript file has no batch to compare with
 
 Exit code: 0, 2 when the folder is not one of gannet_export's or its numbers differ, 3 when a file of it is damaged.)"},
     {"gannet model cuts",

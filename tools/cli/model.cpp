@@ -1,7 +1,9 @@
-// gannet model info | check | cuts: a folder that python/gannet_export wrote.
+// gannet model info | check | cuts: a folder that python/gannet_export wrote, or a TorchScript file.
 #include <gannet/error.h>
 #include <gannet/exported.h>
+#include <gannet/torch_script.h>
 
+#include <filesystem>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -34,7 +36,27 @@ void print_relations(const std::vector<ExportedGraph>& graphs) {
                            alike.size() == 1 || alike.size() == graphs.size() ? "takes" : "take", relations);
 }
 
+bool is_torch_script(const std::string& path) { return std::filesystem::is_regular_file(path); }
+
+void print_script(const std::string& path) {
+  const TorchScriptModule model(path);
+  uint64_t numel = 0, frozen = 0;
+  for (const at::Tensor& one : model.parameters()) {
+    numel += static_cast<uint64_t>(one.numel());
+    if (!one.requires_grad()) frozen += static_cast<uint64_t>(one.numel());
+  }
+  std::cout << formatted("{}: {} parameters with {} elements, {} of them frozen; {} buffers; {} tied names\n\n", path,
+                         model.parameters().size(), numel, frozen, model.buffers().size(), model.tied().size());
+  std::vector<std::string> inputs;
+  for (const TorchScriptModule::Input& one : model.inputs())
+    inputs.push_back(one.name + (one.is_needed ? "" : " (has a default)"));
+  std::cout << formatted("TorchScript, saved in {} mode; forward has {} operators and takes {}\n",
+                         model.is_training() ? "train" : "eval", model.operators(), join(inputs, ", "));
+  for (const auto& [other, name] : model.tied()) std::cout << other << ": another name of " << name << '\n';
+}
+
 void print_info(const std::string& folder) {
+  if (is_torch_script(folder)) return print_script(folder);
   const ExportedConfig config = ExportedConfig::from(ModelConfig::read(folder), folder);
   uint64_t numel = 0, frozen = 0;
   for (const ExportedTensor& one : config.parameters) {
@@ -55,7 +77,17 @@ void print_info(const std::string& folder) {
   for (const auto& [other, name] : config.tied) std::cout << other << ": another name of " << name << '\n';
 }
 
+// The file has no batch: that it loads says that every operator is there, and that the inputs are tensors.
+void check_script(const std::string& path) {
+  const TorchScriptModule model(path);
+  std::cout << formatted(
+      "{}: loads, with all {} operators of forward and {} parameters. A TorchScript file has no batch to compare "
+      "with; an export by gannet_export has.\n",
+      path, model.operators(), model.parameters().size());
+}
+
 void check(const std::string& folder) {
+  if (is_torch_script(folder)) return check_script(folder);
   const ExportedCheck found = check_exported(folder);
   Table table({"graph", "loss there", "loss here", "gradients", "farthest", "norm there", "norm here", "result"});
   for (const ExportedCheck::Row& row : found.rows)
@@ -71,6 +103,9 @@ void check(const std::string& folder) {
 }
 
 void print_cuts(const std::string& folder, const std::optional<size_t>& segments) {
+  if (is_torch_script(folder))
+    throw Error(ErrorCode::kUnsupported, formatted("{} is a TorchScript file, which Gannet does not divide into layers", folder),
+                "export the Python model: python -m gannet_export MODULE:FUNCTION --example batch.npz --out model/");
   const ExportedCuts found = exported_cuts(folder, segments);
   std::cout << formatted("{}: {} parts of the graph {}; the first is '{}'\n\n", folder, found.cuts.size(), found.graph,
                          found.first_layer);
@@ -95,11 +130,11 @@ void add_model(CLI::App& app) {
   model->require_subcommand(1);
   auto folder = std::make_shared<std::string>();
   CLI::App* info = model->add_subcommand("info", "Print the graphs of a folder, their inputs, and the model's size");
-  info->add_option("folder", *folder, "a folder that gannet_export wrote")->required();
+  info->add_option("folder", *folder, "a folder that gannet_export wrote, or a TorchScript file")->required();
   info->callback([folder] { print_info(*folder); });
   CLI::App* checked =
       model->add_subcommand("check", "Run the batch of the export, and compare loss and gradients with the exporter's");
-  checked->add_option("folder", *folder, "a folder that gannet_export wrote")->required();
+  checked->add_option("folder", *folder, "a folder that gannet_export wrote, or a TorchScript file")->required();
   checked->callback([folder] { check(*folder); });
   CLI::App* cuts = model->add_subcommand("cuts", "Print where the graph is cut into layers, and which values cross");
   cuts->add_option("folder", *folder, "a folder that gannet_export wrote")->required();

@@ -37,7 +37,8 @@ std::optional<ExportedModelFiles> exported_model_files(const std::vector<std::st
   for (const std::string& folder : folders) {
     if (!files::kind_of(formatted("{}/config.json", folder)).is_file) continue;
     const ModelConfig config = ModelConfig::read(folder);
-    if (config.text("model_type", "") == "gannet_exported") return files_of(config, folder);
+    const std::string type = config.text("model_type", "");
+    if (type == "gannet_exported" || type == "gannet_torch_script") return files_of(config, folder);
   }
   return std::nullopt;
 }

@@ -5,6 +5,7 @@
 #include <gannet/safetensors.h>
 
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <system_error>
 
@@ -24,6 +25,17 @@ void copy_graphs(const std::string& model, const std::string& folder) {
     fs::copy_file(entry.path(), fs::path(folder) / name, fs::copy_options::overwrite_existing, error);
     if (error) throw Error(ErrorCode::kIo, formatted("cannot copy {} to {}: {}", entry.path().string(), folder, error.message()));
   }
+}
+
+void write_torch_script_config(const std::string& folder, const std::vector<std::pair<std::string, std::string>>& tied) {
+  std::string pairs;
+  for (const auto& [other, own] : tied)  // Python's identifiers and numbers, with dots between: nothing to escape
+    pairs += formatted("{}[\"{}\", \"{}\"]", pairs.empty() ? "" : ", ", other, own);
+  const std::string path = formatted("{}/config.json", folder);
+  std::ofstream file(path);
+  file << formatted("{{\n \"model_type\": \"gannet_torch_script\",\n \"tied\": [{}]\n}}\n", pairs);
+  if (!file.flush())
+    throw Error(ErrorCode::kIo, formatted("cannot write {}", path), "check the disk and the folder's permissions");
 }
 
 void write_every_name(const std::string& folder, const std::vector<std::pair<std::string, std::string>>& tied) {

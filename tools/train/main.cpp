@@ -5,13 +5,18 @@
 #include <ATen/Context.h>
 #include <gannet/exported.h>
 #include <gannet/files_dataset.h>
+#include <gannet/torch_script.h>
 #include <gannet/trainer.h>
 
 #include <algorithm>
+#include <concepts>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/format.h"
 #include "base/text.h"
@@ -21,19 +26,46 @@
 namespace gannet::train {
 namespace {
 
+// The inputs of a model, and the files that its folder has beside the weights.
+struct Facts {
+  std::vector<std::string> inputs, optional;  // `inputs` has all of them
+  std::vector<std::pair<std::string, std::string>> tied;
+  std::function<void(const std::string& folder)> copy_files;
+};
+
+Facts facts_of(const ExportedModule& model, const std::string& path) {
+  Facts facts;
+  for (const ExportedGraph& graph : model.config().graphs())
+    for (const ExportedInput& input : graph.inputs)
+      if (std::find(facts.inputs.begin(), facts.inputs.end(), input.name) == facts.inputs.end())
+        facts.inputs.push_back(input.name);
+  facts.tied = model.config().tied;
+  facts.copy_files = [path](const std::string& folder) { copy_graphs(path, folder); };
+  return facts;
+}
+
+Facts facts_of(const TorchScriptModule& model, const std::string&) {
+  Facts facts;
+  for (const TorchScriptModule::Input& input : model.inputs()) {
+    facts.inputs.push_back(input.name);
+    if (!input.is_needed) facts.optional.push_back(input.name);
+  }
+  facts.tied = model.tied();
+  facts.copy_files = [tied = facts.tied](const std::string& folder) { write_torch_script_config(folder, tied); };
+  return facts;
+}
+
 // The data must have exactly the model's inputs. This is checked before training: the model would
 // refuse the first training batch, but an evaluation batch only after an epoch.
-void require_inputs(const ExportedConfig& model, const FilesDataset& data, const std::string& path) {
-  std::vector<std::string> inputs, missing, unknown;
-  for (const ExportedGraph& graph : model.graphs())
-    for (const ExportedInput& input : graph.inputs)
-      if (std::find(inputs.begin(), inputs.end(), input.name) == inputs.end()) inputs.push_back(input.name);
+void require_inputs(const Facts& model, const FilesDataset& data, const std::string& path) {
+  std::vector<std::string> missing, unknown;
+  const std::vector<std::string>& inputs = model.inputs;
   const std::vector<std::string> names = data.names();
   const auto lacks = [](const std::vector<std::string>& all, const std::string& one) {
     return std::find(all.begin(), all.end(), one) == all.end();
   };
   for (const std::string& name : inputs)
-    if (lacks(names, name)) missing.push_back(name);
+    if (lacks(names, name) && lacks(model.optional, name)) missing.push_back(name);
   for (const std::string& name : names)
     if (lacks(inputs, name)) unknown.push_back(name);
   if (missing.empty() && unknown.empty()) return;
@@ -42,7 +74,7 @@ void require_inputs(const ExportedConfig& model, const FilesDataset& data, const
   throw Error(ErrorCode::kMismatch, what, "there is one file for each input, under its name (`gannet model info` lists them)");
 }
 
-Dataset<NamedBatch> open_data(const ExportedConfig& model, const std::string& path, int64_t seq_len) {
+Dataset<NamedBatch> open_data(const Facts& model, const std::string& path, int64_t seq_len) {
   auto data = std::make_shared<FilesDataset>(path, FilesDatasetOptions{.sequence_length = seq_len});
   require_inputs(model, *data, path);
   return data;
@@ -66,6 +98,40 @@ double items_of(const NamedBatch& batch, const std::string& input) {
   return static_cast<double>(count_labels(found->second));
 }
 
+template <class Model>
+void train(const std::shared_ptr<Model>& model, const TrainingArguments& arguments, const Options& options) {
+  const Facts facts = facts_of(*model, options.model);
+  TrainerParts<Model, NamedBatch> parts;
+  parts.train_dataset = open_data(facts, options.data, length_for(options.data, options));
+  if (!options.eval_data.empty())
+    parts.eval_dataset = open_data(facts, options.eval_data, length_for(options.eval_data, options));
+  parts.data_collator = Collate<NamedBatch>(stack_named);
+  if (!options.items.empty()) parts.count_items = [&](const NamedBatch& batch) { return items_of(batch, options.items); };
+  parts.checkpoint_files = facts.copy_files;
+  if constexpr (std::same_as<Model, TorchScriptModule>) {
+    if (arguments.label_smoothing_factor > 0)
+      throw Error(ErrorCode::kArgument,
+                  "--label_smoothing_factor needs logits, and the model of a TorchScript file returns its loss",
+                  "compute the smoothed loss in the Python model, and save it again");
+    parts.compute_loss = [](Engine<Model>& engine, NamedBatch& batch) -> BatchLoss { return engine.forward(batch); };
+  }
+
+  Trainer<Model, NamedBatch> trainer(model, arguments, std::move(parts));
+  const TrainOutput output = trainer.train();
+  Metrics metrics;
+  if (!options.eval_data.empty()) metrics = trainer.evaluate();
+  trainer.save_model();
+  trainer.save_state();
+  if (trainer.state().is_world_process_zero) {
+    facts.copy_files(arguments.output_dir);
+    write_every_name(arguments.output_dir, facts.tied);
+    std::cout << formatted("{} updates, training loss {}", output.global_step, output.training_loss);
+    if (const auto loss = metrics.find("eval_loss"); loss != metrics.end())
+      std::cout << formatted(", evaluation loss {}", loss->second);
+    std::cout << formatted("; the model is in {}\n", arguments.output_dir);
+  }
+}
+
 int run(int argc, char** argv) {
   TrainingArguments arguments = parse_training_arguments(argc, argv, {.leave = option_names()});
   const Options options = parse_options(argc, argv);
@@ -73,30 +139,10 @@ int run(int argc, char** argv) {
   const bool evaluates = arguments.do_eval || arguments.eval_strategy != "no";
   if (evaluates && options.eval_data.empty())
     throw Error(ErrorCode::kArgument, "an evaluation is asked for, without --eval_data", "give --eval_data PATH");
-
-  const auto model = from_pretrained<ExportedModule>(options.model, arguments);
-  TrainerParts<ExportedModule, NamedBatch> parts;
-  parts.train_dataset = open_data(model->config(), options.data, length_for(options.data, options));
-  if (!options.eval_data.empty())
-    parts.eval_dataset = open_data(model->config(), options.eval_data, length_for(options.eval_data, options));
-  parts.data_collator = Collate<NamedBatch>(stack_named);
-  if (!options.items.empty()) parts.count_items = [&](const NamedBatch& batch) { return items_of(batch, options.items); };
-  parts.checkpoint_files = [&](const std::string& folder) { copy_graphs(options.model, folder); };
-
-  Trainer<ExportedModule, NamedBatch> trainer(model, arguments, std::move(parts));
-  const TrainOutput output = trainer.train();
-  Metrics metrics;
-  if (!options.eval_data.empty()) metrics = trainer.evaluate();
-  trainer.save_model();
-  trainer.save_state();
-  if (trainer.state().is_world_process_zero) {
-    copy_graphs(options.model, arguments.output_dir);
-    write_every_name(arguments.output_dir, model->config().tied);
-    std::cout << formatted("{} updates, training loss {}", output.global_step, output.training_loss);
-    if (const auto loss = metrics.find("eval_loss"); loss != metrics.end())
-      std::cout << formatted(", evaluation loss {}", loss->second);
-    std::cout << formatted("; the model is in {}\n", arguments.output_dir);
-  }
+  if (std::filesystem::is_regular_file(options.model))
+    train(std::make_shared<TorchScriptModule>(options.model), arguments, options);
+  else
+    train(from_pretrained<ExportedModule>(options.model, arguments), arguments, options);
   return 0;
 }
 

@@ -41,7 +41,7 @@ void set(Options& options, const OptionRow& row, const std::string& value, std::
 
 const std::vector<OptionRow>& option_rows() {
   static const std::vector<OptionRow>& rows = *new std::vector<OptionRow>{
-      {"model", "FOLDER", "the model, as gannet_export wrote it", true, &Options::model},
+      {"model", "PATH", "the model: a folder that gannet_export wrote, or a TorchScript file", true, &Options::model},
       {"data", "PATH", "the samples: a folder of .npy files, a .safetensors file, or a file of tokens (.npy, .bin)", true,
        &Options::data},
       {"eval_data", "PATH", "samples for evaluation, of the same kinds", false, &Options::eval_data},

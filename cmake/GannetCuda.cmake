@@ -8,6 +8,8 @@ set(_cuda_missing "")
 
 if(GANNET_CUDA STREQUAL "AUTO" OR GANNET_CUDA)
   find_program(GANNET_NVCC nvcc HINTS $ENV{CUDACXX} ${CMAKE_CUDA_COMPILER} ${CUDAToolkit_ROOT}/bin $ENV{CUDA_HOME}/bin PATHS /usr/local/cuda/bin
+    $ENV{GANNET_CACHE}/cuda/nvidia/cu13/bin $ENV{XDG_CACHE_HOME}/gannet/cuda/nvidia/cu13/bin
+    $ENV{HOME}/.cache/gannet/cuda/nvidia/cu13/bin  # of scripts/setup.sh --gpu-code
     DOC "The CUDA compiler")
   mark_as_advanced(GANNET_NVCC)
   if(NOT GANNET_NVCC)
@@ -40,6 +42,6 @@ if(_cuda_missing)
   if(GANNET_CUDA STREQUAL "AUTO")
     message(STATUS "CUDA: ${_cuda_missing}, so its plugins are not built")
   else()
-    message(FATAL_ERROR "GANNET_CUDA is ON, but ${_cuda_missing}: install the CUDA toolkit, or name its compiler with -DCMAKE_CUDA_COMPILER=/path/to/nvcc")
+    message(FATAL_ERROR "GANNET_CUDA is ON, but ${_cuda_missing}: run scripts/setup.sh --gpu-code, install the CUDA toolkit, or name its compiler with -DCMAKE_CUDA_COMPILER=/path/to/nvcc")
   endif()
 endif()

@@ -3,7 +3,7 @@
 #
 #   scripts/setup.sh            install what is missing (idempotent; seconds when nothing is)
 #   scripts/setup.sh --tests    and what only tests and benchmarks need: other compilers and C++ libraries, a browser, fio, Slurm, MPI and sshd
-#   scripts/setup.sh --gpu-code what plugins for AMD GPUs are compiled with (for NVIDIA's, install the CUDA toolkit)
+#   scripts/setup.sh --gpu-code and the compilers of plugins for GPUs: clang for AMD's, and nvcc from PyPI for NVIDIA's unless there is one
 #   scripts/setup.sh --print    print the folder of the LibTorch in use, and nothing else
 #
 # LIBTORCH_ROOT=/path/to/libtorch   use that LibTorch, download none
@@ -13,6 +13,7 @@ set -euo pipefail
 torch_version=2.11.0
 json_version=3.12.0
 format_version=19.1.7
+cuda_version=13.0.88
 cache=${GANNET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/gannet}
 
 packages=(g++ cmake ninja-build ccache git python3 python3-pip
@@ -83,6 +84,16 @@ download() {
   exec 9>&-
 }
 download json "nlohmann-json==$json_version"
+# nvcc with its parts, which must be of one version. CMake looks for the library under the name without a number.
+if [ "${1:-}" = --gpu-code ]; then
+  nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
+  if [ -z "$nvcc" ]; then
+    download cuda nvidia-cuda-nvcc==$cuda_version nvidia-nvvm==$cuda_version nvidia-cuda-crt==$cuda_version nvidia-cuda-runtime==13.0.96
+    nvcc=$cache/cuda/nvidia/cu13/bin/nvcc
+    ln -sf libcudart.so.13 "$cache/cuda/nvidia/cu13/lib/libcudart.so"
+  fi
+  echo "setup: CUDA's compiler is $nvcc"
+fi
 # Without it the check of the format is skipped.
 [ "${1:-}" != --tests ] || (download clang-format "clang-format==$format_version") || echo "setup: no clang-format: scripts/check_format.sh will be skipped"
 # libtorch_cpu needs libcudart and libcupti to load, a few megabytes; nothing else of CUDA is downloaded.

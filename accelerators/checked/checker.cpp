@@ -111,6 +111,7 @@ std::map<std::string, int64_t> Checker::figures() const {
   return {{"launches", counters_.launches},
           {"copies", counters_.copies},
           {"collectives", counters_.collectives},
+          {"collective_launches", counters_.collective_launches},  // a batch is one
           {"updates", counters_.updates},
           {"host_waits", counters_.host_waits},
           {"allocations", counters_.allocations},
@@ -120,8 +121,9 @@ std::map<std::string, int64_t> Checker::figures() const {
 
 void Checker::reset() {
   const std::lock_guard lock(mutex_);
-  for (auto* counter : {&counters_.launches, &counters_.copies, &counters_.collectives, &counters_.updates, &counters_.host_waits,
-                        &counters_.allocations, &counters_.allocated_bytes, &counters_.races})
+  for (auto* counter :
+       {&counters_.launches, &counters_.copies, &counters_.collectives, &counters_.collective_launches, &counters_.updates,
+        &counters_.host_waits, &counters_.allocations, &counters_.allocated_bytes, &counters_.races})
     *counter = 0;
   unseen_.clear();
 }

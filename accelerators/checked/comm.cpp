@@ -54,6 +54,7 @@ std::vector<std::unique_ptr<CheckedComm::Work>> CheckedComm::start_many(Group& g
     one.stream = nullptr;  // the given stream's work has already run
   }
   checker.counters().collectives += static_cast<int64_t>(batch.size());
+  ++checker.counters().collective_launches;
   checker.launch(group.actor, batch.empty() ? "an empty batch" : sdk::name_of_collective(batch.front().op), accesses);
   std::vector<std::unique_ptr<Work>> works;
   for (auto& fake : fake_.start_many(*group.fake, translated))

@@ -53,6 +53,7 @@ void CheckedQueue::submit(const char* operation, const std::vector<MemoryUse>& u
     if (use.bytes > 0) accesses.push_back({begin, begin + use.bytes, use.writes});
   }
   ++Checker::get().counters().collectives;
+  ++Checker::get().counters().collective_launches;
   Checker::get().launch(actor_, operation, accesses);
   if (!library_) library_ = std::make_unique<FakeQueue>(host_, name_, Bus{}, 0);
   library_->run_late(std::move(work));

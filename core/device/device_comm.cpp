@@ -41,11 +41,16 @@ void DeviceWork::end() noexcept {
 }
 
 void DeviceWork::block() {
+  block_stream();
+  if (!work_.pending()) return;
+  comm_->hold(std::move(*this));
+}
+
+void DeviceWork::block_stream() {
   if (!work_.pending()) return;
   void* const stream = comm_->stream();
   if (!stream) return wait();
   work_.block(stream);
-  comm_->hold(std::move(*this));
 }
 
 DeviceComm::~DeviceComm() = default;  // each held DeviceWork waits for its collective
@@ -83,18 +88,35 @@ DeviceWork DeviceComm::all_reduce(const at::Tensor& tensor, gannet_reduce_op op)
   return start(collective::all_reduce(both.memory().data_ptr(), numel, to_dtype(tensor.scalar_type()), op), {both});
 }
 
-DeviceWork DeviceComm::broadcast(const at::Tensor& tensor, uint32_t root) {
+void DeviceComm::Batch::broadcast(const at::Tensor& tensor, uint32_t root) {
   numel_of(tensor);
-  auto both = moved(tensor, rank() == root, rank() != root);
-  return start(collective::broadcast(both.memory().data_ptr(), tensor.nbytes(), GANNET_UINT8, root), {both});
+  const auto& both = tensors_.emplace_back(comm_.moved(tensor, comm_.rank() == root, comm_.rank() != root));
+  calls_.push_back(collective::broadcast(both.memory().data_ptr(), tensor.nbytes(), GANNET_UINT8, root));
+}
+
+void DeviceComm::Batch::all_gather(const at::Tensor& mine, const at::Tensor& whole) {
+  GANNET_CHECK(numel_of(whole) == numel_of(mine) * comm_.size() && whole.scalar_type() == mine.scalar_type());
+  const void* const from = tensors_.emplace_back(comm_.read(mine)).memory().const_data_ptr();
+  void* const to = tensors_.emplace_back(comm_.written(whole)).memory().data_ptr();
+  calls_.push_back(collective::all_gather(from, to, numel_of(mine), to_dtype(mine.scalar_type())));
+}
+
+DeviceWork DeviceComm::Batch::start() {
+  if (calls_.size() == 1) return comm_.start(calls_.front(), std::move(tensors_));
+  comm_.sweep();
+  return DeviceWork(&comm_, comm_.group_.start_many(std::move(calls_), comm_.stream()), std::move(tensors_));
+}
+
+DeviceWork DeviceComm::broadcast(const at::Tensor& tensor, uint32_t root) {
+  Batch one(*this);
+  one.broadcast(tensor, root);
+  return one.start();
 }
 
 DeviceWork DeviceComm::all_gather(const at::Tensor& mine, const at::Tensor& whole) {
-  GANNET_CHECK(numel_of(whole) == numel_of(mine) * size() && whole.scalar_type() == mine.scalar_type());
-  auto from = read(mine), to = written(whole);
-  return start(collective::all_gather(from.memory().const_data_ptr(), to.memory().data_ptr(), numel_of(mine),
-                                      to_dtype(mine.scalar_type())),
-               {from, to});
+  Batch one(*this);
+  one.all_gather(mine, whole);
+  return one.start();
 }
 
 DeviceWork DeviceComm::reduce_scatter(const at::Tensor& whole, const at::Tensor& mine, gannet_reduce_op op) {

@@ -41,8 +41,9 @@ class DeviceWork {
   }
   bool pending() const { return work_.pending(); }
   bool is_over() const { return work_.is_over(); }
-  void wait();   // blocks the host; the tensors are free on return
-  void block();  // the current stream waits; the tensors stay held until the collective is over; pending() becomes false
+  void wait();          // blocks the host; the tensors are free on return
+  void block();         // the current stream waits; the tensors stay held until the collective is over; pending() becomes false
+  void block_stream();  // the same, but the work stays pending: other streams can wait for it, too
 
  private:
   friend class DeviceComm;
@@ -88,6 +89,23 @@ class DeviceComm {
   DeviceWork all_gather(const at::Tensor& mine, const at::Tensor& whole);
   DeviceWork reduce_scatter(const at::Tensor& whole, const at::Tensor& mine, gannet_reduce_op op = GANNET_SUM);
   DeviceWork all_to_all(const at::Tensor& send, const at::Tensor& receive);
+
+  // Collectives that are launched together: one call of the Comm, one work for all of them.
+  //   DeviceComm::Batch batch(comm);
+  //   batch.all_gather(mine, whole);
+  //   DeviceWork work = batch.start();
+  class Batch {
+   public:
+    explicit Batch(DeviceComm& comm) : comm_(comm) {}
+    void all_gather(const at::Tensor& mine, const at::Tensor& whole);
+    void broadcast(const at::Tensor& tensor, uint32_t root);
+    DeviceWork start();
+
+   private:
+    DeviceComm& comm_;
+    std::vector<gannet_collective_args> calls_;
+    DeviceWork::HeldTensors tensors_;
+  };
 
   // Starts sends and receives together, which is the only way for two ranks to exchange messages.
   // They are sent as bytes, so any dtype will do.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/format.h"
 #include "tensor/dtype.h"
@@ -18,6 +19,15 @@ namespace {
 constexpr int64_t kIds = int64_t{1} << 31;
 constexpr int64_t kReadNumel = 4096;  // in elements; at least a page of direct I/O in every dtype
 constexpr int64_t kDone = -1;         // Mark::at of a rank that only answers the other ranks' gathers
+
+// The current stream waits. The last gather of a batch leaves the work to the DeviceComm.
+void block(std::shared_ptr<DeviceWork> work) {
+  if (!work) return;
+  if (work.use_count() > 1)
+    work->block_stream();
+  else
+    work->block();
+}
 
 }  // namespace
 
@@ -92,15 +102,31 @@ void Gatherer::gather(GatherEntry& entry, const at::Tensor& shard) {
       entry.whole.view({-1}).copy_(shard.view({-1}));
     return;
   }
-  entry.gathering = exchange(entry, shard, entry.whole);
+  queued_.push_back({&entry, shard});
+  if (order_ != Order::kFollowed) launch();  // ranks that agree on no order may differ in what belongs together
+}
+
+// One batch for each group of ranks; an engine has one or two.
+void Gatherer::launch() {
+  while (!queued_.empty()) {
+    DeviceComm* const comm = queued_.front().entry->range->ranks.comm;
+    const auto others = std::stable_partition(
+        queued_.begin(), queued_.end(), [&](const QueuedGather& queued) { return queued.entry->range->ranks.comm == comm; });
+    DeviceComm::Batch batch(*comm);
+    std::for_each(queued_.begin(), others,
+                  [&](const QueuedGather& queued) { add_to(batch, *queued.entry, queued.shard, queued.entry->whole); });
+    const auto work = std::make_shared<DeviceWork>(batch.start());
+    std::for_each(queued_.begin(), others, [&](const QueuedGather& queued) { queued.entry->gathering = work; });
+    queued_.erase(queued_.begin(), others);
+  }
 }
 
 // All-gathers the shards, or broadcasts the parameter from its owner.
-DeviceWork Gatherer::exchange(const GatherEntry& entry, const at::Tensor& shard, const at::Tensor& whole) {
-  if (!entry.range->has_owners()) return entry.range->ranks.comm->all_gather(shard, whole);
+void Gatherer::add_to(DeviceComm::Batch& batch, const GatherEntry& entry, const at::Tensor& shard,
+                      const at::Tensor& whole) const {
+  if (!entry.range->has_owners()) return batch.all_gather(shard, whole);
   if (entry.own.numel > 0 && shard.const_data_ptr() != whole.const_data_ptr()) whole.narrow(0, 0, entry.own.numel).copy_(shard);
-  return entry.range->ranks.comm->broadcast(whole.narrow(0, 0, entry.range->parameters[entry.parameter].numel),
-                                            entry.range->owner_of(entry.parameter));
+  batch.broadcast(whole.narrow(0, 0, entry.range->parameters[entry.parameter].numel), entry.range->owner_of(entry.parameter));
 }
 
 void Gatherer::finish(size_t parameter) {
@@ -113,9 +139,10 @@ void Gatherer::finish(size_t parameter) {
     entry.landing.reset();
     gather(entry, place_of(entry));
   }
+  launch();
   entry.marking.wait();
   compare(entry.mark, entry.marks);
-  entry.gathering.block();
+  block(std::move(entry.gathering));
   if (timers_.is_traced() && entry.began != Timers::Clock::time_point())
     timers_.trace->flight("gather", entry.range->parameters[entry.parameter].name, entry.began, Timers::Clock::now(),
                           static_cast<int64_t>(entry.whole.nbytes()));
@@ -134,7 +161,9 @@ void Gatherer::drop(size_t parameter) noexcept {
   quietly(entry.reading);
   quietly(entry.copied);
   quietly(entry.marking);
-  quietly(entry.gathering);
+  if (const auto work = std::exchange(entry.gathering, nullptr)) quietly(*work);
+  queued_.erase(std::remove_if(queued_.begin(), queued_.end(), [&](const QueuedGather& each) { return each.entry == &entry; }),
+                queued_.end());
   entry.whole.reset();
 }
 
@@ -146,9 +175,10 @@ std::string Gatherer::name_of(int64_t mark) const {
   return formatted("reads '{}'", entries_[id].range->parameters[entries_[id].parameter].name);
 }
 
-void Gatherer::begin_order(uint64_t hash) {
+bool Gatherer::begin_order(uint64_t hash) {
   const bool is_agreed = hash != 0 && hash == agreed_ && comm_->is_ordered_by_streams();
   order_ = is_agreed ? Order::kFollowed : Order::kUnknown;
+  return is_agreed && !to_device_;  // what is copied to the device first is gathered when it is used
 }
 
 void Gatherer::leave_order() {
@@ -171,7 +201,9 @@ void Gatherer::answer() {
     const GatherEntry& entry = entries_[id];
     const at::Tensor shard = entry.range->param.get(entry.own.own, entry.own.numel),
                      whole = at::empty({entry.numel}, shard.options());
-    exchange(entry, shard, whole).wait();
+    DeviceComm::Batch one(*entry.range->ranks.comm);
+    add_to(one, entry, shard, whole);
+    one.start().wait();
   }
   gathers_ = 0;  // the ranks' counts differ by now
 }

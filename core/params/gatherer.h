@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,9 +33,10 @@ class Gatherer : public zero::ParameterSource {
 
   int64_t numel_to_gather(size_t parameter) const override;
   void start(size_t parameter, const at::Tensor& whole) override;
+  void launch() override;
   void finish(size_t parameter) override;
   void drop(size_t parameter) noexcept override;
-  void begin_order(uint64_t hash) override;
+  bool begin_order(uint64_t hash) override;
   void leave_order() override;
   void end_order() override;
 
@@ -64,12 +66,12 @@ class Gatherer : public zero::ParameterSource {
     at::Tensor landing;       // host memory for values on their way from a drive to the device
     Event copied;             // recorded after the copy to the device
     Work marking;
-    DeviceWork gathering;
-    Timers::Clock::time_point began{};  // set while traced
+    std::shared_ptr<DeviceWork> gathering;  // shared by the gathers of a batch
+    Timers::Clock::time_point began{};      // set while traced
   };
   void copy_to_device(GatherEntry& entry, const at::Tensor& from);
   at::Tensor place_of(const GatherEntry& entry) const;  // the slice of `whole` for this rank's shard
-  DeviceWork exchange(const GatherEntry& entry, const at::Tensor& shard, const at::Tensor& whole);
+  void add_to(DeviceComm::Batch& batch, const GatherEntry& entry, const at::Tensor& shard, const at::Tensor& whole) const;
   void gather(GatherEntry& entry, const at::Tensor& shard);
   void compare(const Mark& mark, const std::vector<Mark>& marks) const;
   std::string name_of(int64_t mark) const;
@@ -82,6 +84,11 @@ class Gatherer : public zero::ParameterSource {
   std::function<std::string()> place_;
   std::vector<const char*> meetings_;  // identified by their index
   std::deque<GatherEntry> entries_;    // a deque, because a Work cannot be copied
+  struct QueuedGather {
+    GatherEntry* entry;
+    at::Tensor shard;
+  };
+  std::vector<QueuedGather> queued_;  // until launch()
   int64_t gathers_ = 0;
   // Gathers of an order that all ranks have agreed on need no marks.
   uint64_t agreed_ = 0;  // the order that all ranks named where they met last; 0: none

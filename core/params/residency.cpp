@@ -59,10 +59,10 @@ uint64_t Residency::order() const {
 
 void Residency::begin(Pass pass) {
   std::lock_guard lock(mutex_);
-  if (pass == Pass::kBackward && !forward_.is_followed()) source_.leave_order();  // forward has ended earlier than before
+  if (pass == Pass::kBackward && !forward_.is_followed()) leave_order();  // forward has ended earlier than before
   if (current_) current_->end();
-  if (pass == Pass::kForward) source_.begin_order(known_order());
-  if (pass == Pass::kEvaluation) source_.end_order();
+  if (pass == Pass::kForward) in_batches_ = source_.begin_order(known_order());
+  if (pass == Pass::kEvaluation) end_order();
   current_ = pass == Pass::kForward ? &forward_ : pass == Pass::kBackward ? &backward_ : &evaluation_;
   current_->begin();
   look_ahead();
@@ -70,7 +70,7 @@ void Residency::begin(Pass pass) {
 
 void Residency::end() {
   std::lock_guard lock(mutex_);
-  source_.end_order();
+  end_order();
   if (current_) current_->end();
   current_ = nullptr;
   for (size_t p = 0; p < residents_.size(); ++p)
@@ -82,7 +82,7 @@ void Residency::acquire(const std::vector<size_t>& parameters) {
   if (current_) {
     bool as_before = true;
     for (const size_t p : parameters) as_before = current_->use(p) && as_before;
-    if (!as_before) source_.leave_order();
+    if (!as_before) leave_order();
     if (!as_before && tell_) {
       tell_(formatted("the order in which {} uses parameters has changed at '{}'; it is recorded again", stretch_name(),
                       residents_[parameters.front()].name));
@@ -95,8 +95,18 @@ void Residency::acquire(const std::vector<size_t>& parameters) {
 
 void Residency::hold(const std::vector<size_t>& parameters) {
   std::lock_guard lock(mutex_);
-  source_.leave_order();
+  leave_order();
   bring(parameters);
+}
+
+void Residency::leave_order() {
+  in_batches_ = false;
+  source_.leave_order();
+}
+
+void Residency::end_order() {
+  in_batches_ = false;
+  source_.end_order();
 }
 
 void Residency::bring(const std::vector<size_t>& parameters) {
@@ -110,6 +120,7 @@ void Residency::bring(const std::vector<size_t>& parameters) {
     if (needed > 0) make_room(needed);
     for (const size_t p : parameters)
       if (residents_[p].state == State::kAway) start(p);
+    source_.launch();
     for (; done < parameters.size(); ++done) {
       ResidentParameter& resident = residents_[parameters[done]];
       if (resident.state == State::kHere) continue;
@@ -180,18 +191,27 @@ void Residency::send_away(size_t parameter) {
 }
 
 // Prefetches the next parameters within the limits, in the recorded order, up to the first that
-// does not fit.
+// does not fit. Where a batch costs one launch, a batch is a quarter of the limit: the next one is
+// launched once there is room for it, while what precedes it is still three quarters of the limit.
 void Residency::look_ahead() {
   if (!current_ || limits_.prefetch == 0) return;
+  const int64_t batch = in_batches_ ? limits_.prefetch / 4 : 0;
   size_t parameter = 0;
-  int64_t seen = 0;
+  int64_t seen = 0, started = 0;
   for (size_t place = 0; seen < limits_.prefetch && current_->upcoming(place, &parameter); ++place) {
     const ResidentParameter& resident = residents_[parameter];
+    const int64_t before = seen;
     seen += resident.numel;
     if (resident.state != State::kAway) continue;
-    if (ahead_ + resident.numel > limits_.prefetch || live_ + resident.numel > limits_.live) return;
+    if (started == 0 && before > limits_.prefetch - batch) break;
+    if (ahead_ + resident.numel > limits_.prefetch || live_ + resident.numel > limits_.live) break;
     start(parameter);
+    started += resident.numel;
+    if (started < batch) continue;
+    source_.launch();
+    started = 0;
   }
+  source_.launch();
 }
 
 // Evicts parameters that were kept for a later use, starting with the one with the most distant

@@ -31,7 +31,8 @@ class ParameterSource {
  public:
   virtual ~ParameterSource() = default;
   virtual int64_t numel_to_gather(size_t parameter) const = 0;        // elements of the buffer that start() fills, with padding
-  virtual void start(size_t parameter, const at::Tensor& whole) = 0;  // begins to fill `whole`
+  virtual void start(size_t parameter, const at::Tensor& whole) = 0;  // begins to fill `whole`, at launch() at the latest
+  virtual void launch() {}                                            // those started since the last call belong together
   virtual void finish(size_t parameter) = 0;                          // waits until `whole` is filled
   virtual void keep(size_t, const at::Tensor& whole) { static_cast<void>(whole); }  // an operator has written to `whole`
   // Accepts new values: `read` fills in the elements that this rank has. The parameter must not be
@@ -40,7 +41,11 @@ class ParameterSource {
   virtual void released(size_t) {}  // called once the parameter belongs to another owner
   // A pass follows a known order of uses. Whatever is gathered until end_order() or leave_order()
   // depends only on what `hash` is a hash of. leave_order: the uses are others from here on.
-  virtual void begin_order(uint64_t hash) { static_cast<void>(hash); }
+  // Returns whether the source fills parameters in batches.
+  virtual bool begin_order(uint64_t hash) {
+    static_cast<void>(hash);
+    return false;
+  }
   virtual void leave_order() {}
   virtual void end_order() {}
   virtual void drop(size_t parameter) noexcept = 0;  // cancels a pending gather; returns once it is no longer in flight
@@ -113,6 +118,8 @@ class Residency {
   void start(size_t parameter);
   void send_away(size_t parameter);
   void look_ahead();
+  void leave_order();
+  void end_order();
   void make_room(int64_t numel);
   at::Tensor take_memory(const ResidentParameter& resident);
 
@@ -123,8 +130,9 @@ class Residency {
   std::vector<int64_t> numels_;
   Trace forward_, backward_, evaluation_;
   Trace* current_ = nullptr;
-  int64_t live_ = 0;   // elements present or in flight
-  int64_t ahead_ = 0;  // elements in flight
+  bool in_batches_ = false;  // the source fills parameters in batches, until the order is left
+  int64_t live_ = 0;         // elements present or in flight
+  int64_t ahead_ = 0;        // elements in flight
   int64_t live_bytes_ = 0, peak_bytes_ = 0, spare_bytes_ = 0;
   uint64_t gathers_ = 0;
   std::vector<at::Tensor> spare_;  // buffers of released parameters

@@ -9,8 +9,10 @@
 #include <iostream>
 #include <string>
 
+#include "accelerators/checked.h"
 #include "comm/ranks.h"
 #include "control/world.h"
+#include "engine/impl.h"
 #include "engine/models.h"
 
 namespace {
@@ -96,6 +98,92 @@ TEST(KnownOrder, TakesTwoHostExchangesAMicroBatch) {
   for (const size_t step : {1, 2, 3, 4, 5, 9, 12, 13, 14, 15}) EXPECT_EQ(there.calls[step], 2) << step;
   for (const size_t step : {0, 6, 10}) EXPECT_GT(there.calls[step], 2) << step;
   for (const int calls : here.calls) EXPECT_GT(calls, 12);  // the host waits for gathers anyway, and each is checked first
+}
+
+struct BlocksImpl : torch::nn::Module {
+  BlocksImpl() {
+    for (int i = 0; i < 12; ++i) layers.push_back(register_module("layer" + std::to_string(i), torch::nn::Linear(8, 8)));
+  }
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& y) {
+    at::Tensor h = x;
+    for (auto& layer : layers) h = torch::tanh(layer(h));
+    return torch::mse_loss(h.narrow(1, 0, 4), y);
+  }
+  std::vector<torch::nn::Linear> layers;  // a block is two of them: four parameters
+};
+constexpr int64_t kBlock = 2 * (8 * 8 + 8), kBlocks = 6;  // elements
+
+RANK_BODY(blocks) {
+  torch::set_num_threads(1);
+  torch::manual_seed(1);
+  const auto net = std::make_shared<BlocksImpl>();
+  Dict config = config_with({{"accelerator", Dict{{"type", std::getenv("ACCELERATOR")}}}});
+  config["zero_optimization"] = Dict{{"stage", 3},
+                                     {"stage3_param_persistence_threshold", 0},
+                                     {"stage3_max_reuse_distance", std::atoi(std::getenv("REUSE"))},
+                                     {"stage3_prefetch_bucket_size", std::atoi(std::getenv("PREFETCH"))}};
+  const auto engine = gannet::initialize(net, {.config = config}).engine;
+  const bool is_checked = engine->device().type() == at::kPrivateUse1;
+  const auto count = [&](const char* of) { return is_checked ? counters().at(of) : 0; };
+  const auto gathers = [&] { return engine->impl().store.residency()->gathers(); };
+  for (int64_t step = 0; step < 6; ++step) {
+    auto [x, y] = make_batch(step * 2 + engine->rank(), 4);
+    x = x.to(engine->device());
+    y = y.to(engine->device());
+    const int64_t before = count("collective_launches"), waits = count("host_waits");
+    const uint64_t gathered = gathers();
+    const at::Tensor loss = engine->forward(x, y);
+    const int64_t launches = count("collective_launches") - before;
+    const uint64_t of_forward = gathers() - gathered;
+    engine->backward(loss);
+    const uint64_t of_backward = gathers() - gathered - of_forward;
+    const int64_t waited = count("host_waits") - waits;
+    engine->step();
+    std::cout << "loss: " << std::setprecision(9) << loss.item<float>() << " " << launches << " " << of_forward << " "
+              << of_backward << " " << waited << std::endl;
+  }
+  gannet::destroy_distributed();
+}
+
+struct BlocksStep {
+  std::string loss;
+  int launches = 0, gathers_of_forward = 0, gathers_of_backward = 0, host_waits = 0;  // launches: of forward
+};
+std::vector<BlocksStep> train_blocks(const std::string& accelerator, int64_t reuse, int64_t prefetch) {
+  const auto outcomes = run_ranks(
+      "blocks", 2,
+      {.environment = {{"ACCELERATOR", accelerator}, {"REUSE", std::to_string(reuse)}, {"PREFETCH", std::to_string(prefetch)}}});
+  ranks::expect_all_succeed(outcomes);
+  std::vector<BlocksStep> steps;
+  std::istringstream output(outcomes[0].output);
+  for (std::string line; std::getline(output, line);) {
+    if (line.rfind("loss: ", 0) != 0) continue;
+    BlocksStep& step = steps.emplace_back();
+    std::istringstream(line.substr(6)) >> step.loss >> step.launches >> step.gathers_of_forward >> step.gathers_of_backward >> step.host_waits;
+  }
+  EXPECT_EQ(steps.size(), 6u) << outcomes[0].output;
+  return steps;
+}
+
+// A batch is a quarter of what is gathered ahead, here a block. In the first step all gathers are launched one at a time.
+TEST(KnownOrder, LaunchesTheGathersOfABlockTogether) {
+  for (const int64_t reuse : {int64_t{0}, 1000 * kBlock}) {
+    SCOPED_TRACE(reuse);
+    const auto one_by_one = train_blocks("checked", reuse, 0), in_batches = train_blocks("checked", reuse, 4 * kBlock);
+    const auto on_cpu = train_blocks("cpu", reuse, 4 * kBlock);
+    for (size_t step = 0; step < 6; ++step) {
+      EXPECT_EQ(in_batches[step].loss, one_by_one[step].loss);
+      EXPECT_EQ(in_batches[step].gathers_of_forward, on_cpu[step].gathers_of_forward);
+      EXPECT_EQ(in_batches[step].gathers_of_backward, on_cpu[step].gathers_of_backward);
+      std::cerr << step << ' ' << reuse << ' ' << one_by_one[step].launches << ' ' << in_batches[step].launches << ' '
+                << in_batches[step].gathers_of_forward << ' ' << in_batches[step].gathers_of_backward << ' ' << in_batches[step].host_waits << '\n';
+    }
+    EXPECT_EQ(in_batches[0].launches, 4 * kBlocks);
+    for (size_t step = 2; step < 6; ++step) {
+      EXPECT_LE(in_batches[step].launches, kBlocks) << step;
+      EXPECT_EQ(in_batches[step].host_waits, 0) << step;
+    }
+  }
 }
 
 // A rank that leaves the order launches no gather before the others are there.

@@ -37,7 +37,7 @@ OMISSIONS = [
               "static std::vector<DeviceWork>& unseen = *new std::vector<DeviceWork>;\n"
               "  for (auto& work : publishing_) MUTANT ? unseen.push_back(std::move(work)) : work.block();")),
     Mutation("gathered_parameters_are_not_waited_for", "block() before an operator reads a gathered parameter",
-             ("params/gatherer.cpp", "  entry.gathering.block();", "  if (!MUTANT) entry.gathering.block();")),
+             ("params/gatherer.cpp", "  block(std::move(entry.gathering));", "  if (!MUTANT) block(std::move(entry.gathering));")),
     Mutation("shards_are_gathered_before_they_are_there", "the copy to the device ends before the gather begins",
              ("params/gatherer.cpp", "    entry.copied.wait();", "    if (!MUTANT) entry.copied.wait();")),
     Mutation("gradients_land_unseen", "a gradient's copy to the host ends before the host adds it",

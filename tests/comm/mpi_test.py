@@ -117,6 +117,23 @@ class Mpi(unittest.TestCase):
                     self.assertEqual(done.returncode, code, done.stdout)
                     self.assertIn(sentence, done.stdout)
 
+    def test_mpirun_of_another_library_is_named(self):
+        names = {"openmpi": "Open MPI", "mpich": "MPICH"}
+        for library in LIBRARIES:
+            for launcher in LIBRARIES:
+                if launcher == library:
+                    continue
+                with self.subTest(library=library, launcher=launcher):
+                    config = self.folder / "config.json"
+                    config.write_text(json.dumps({"train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "AdamW"},
+                                                  "comm": {"type": "mpi", "params": {"library": library}}}))
+                    done = launched(launcher, 2, BUILD / "bin/gpt2", "--deepspeed_config", config, "--layers", 1, "--width", 8, "--heads", 1,
+                                    "--seq-len", 8, "--positions", 8, "--steps", 1, "--threads", 1, "--generate", 0, timeout=60)
+                    self.assertNotEqual(done.returncode, 0, done.stdout)
+                    self.assertIn(f"this world has 2 ranks, which {names[launcher]}'s mpirun started, and the process uses {names[library]}, "
+                                  f"which knows of 1: start it with {names[library]}'s mpirun (mpirun.{library}), or use {names[launcher]}: "
+                                  f'"params": {{"library": "{launcher}"}}', done.stdout)
+
     def test_a_process_that_no_launcher_started_is_told(self):
         done = subprocess.run([KIT, "check", PLUGIN, "--check", "moves", "--launched", self.folder / "x"], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)

@@ -36,7 +36,7 @@ class Nccl(unittest.TestCase):
                                        *more)]
 
     def environment(self, fault="", delay_us=0, **more):
-        return dict(os.environ, GANNET_PLUGIN_PATH=str(PLUGIN.parent), NCCL_DOUBLE=f"{fault};delay_us={delay_us}", **more)
+        return dict(os.environ, GANNET_PLUGIN_PATH=str(PLUGIN.parent), NCCL_SOCKET_IFNAME="eth7", NCCL_DOUBLE=f"{fault};delay_us={delay_us}", **more)
 
     def run_gpt2(self, ranks, comm, zero, *more, delay_us=0, steps=4):
         return subprocess.run([BUILD / "bin/gannet", "run", "--num_procs", str(ranks), *self.program(comm, zero, *more, steps=steps)], text=True,
@@ -114,11 +114,17 @@ class Nccl(unittest.TestCase):
         # A collective that never ends: every rank's deadline comes at about the same time, and the first to meet it ends.
         late = "did not complete in 7 s: a rank is late|has ended after an error in|" + lost
         duplicate = 'Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 3b000): two ranks of a host have the same GPU'
+        refused = "socketStartConnect: Connect to 10.0.0.3<4712> failed : Connection refused"
+        interface = "NCCL_SOCKET_IFNAME, which is 'eth7', chooses the interface (as 'eth0')"
         # The fault, what the rank with it says (None: it is killed), and what the others say ("|" divides alternatives).
         faults = [("fault=async_error;rank=1;at=7", "10.0.0.2<4711> has closed the connection on eth0", lost),
                   ("fault=die;rank=1;at=7", None, "rank 1 has died in backward() of step 2"),
                   ("fault=silent;rank=1;at=7", late, late),
-                  ("fault=no_init;rank=1", "ncclCommInitRankConfig has not ended in time (4 s): all ranks have come", "NCCL_SOCKET_IFNAME"),
+                  ("fault=no_init;rank=1", "(rank 1 of {ranks}): ncclCommInitRankConfig has not ended in time, " + refused +
+                   " (4 s): all ranks have come, so a connection between them fails: NCCL_DEBUG=INFO shows which; " + interface,
+                   "NCCL_SOCKET_IFNAME"),
+                  ("fault=no_connection;rank=1", "(rank 1 of {ranks}): ncclCommInitRankConfig: unhandled system error (" + refused +
+                   "): set NCCL_DEBUG=INFO to see the interface and the call; " + interface, "rank 1"),
                   ("fault=no_id;rank=0", "ncclGetUniqueId: unhandled system error: the library finds no network interface", "rank 0"),
                   ("fault=lost_id;rank=0", None, "the store lives in rank 0"),
                   ("fault=duplicate", duplicate, duplicate)]
@@ -134,8 +140,22 @@ class Nccl(unittest.TestCase):
                         self.assertNotEqual(code, 0, said)
                         self.assertNotIn("this is a fault of the plugin", output)
                         if expected:
+                            expected = expected.replace("{ranks}", str(ranks))
                             self.assertTrue(any(each in output for each in expected.split("|")), said)
                         self.assertLess(seconds - healthy, DEADLINE + 10, said)
+
+    def test_a_rank_that_dies_in_any_collective_is_named(self):
+        for stage, launches in ((2, (1, 2, 3, 4, 5, 6, 8, 12, 20)), (3, (1, 3, 9, 27, 40))) if FULL else ((3, (1, 27)),):
+            for launch in launches:
+                with self.subTest(stage=stage, launch=launch):
+                    begun = self.run_apart(3, {"stage": stage, "stage3_param_persistence_threshold": 200}, f"fault=die;rank=1;at={launch}")
+                    for rank, (code, output, seconds) in enumerate(begun):
+                        said = output + f"\n(rank {rank}, exit code {code}, {seconds:.1f} s)"
+                        self.assertEqual(code < 0, rank == 1, said)
+                        if rank != 1:
+                            self.assertNotEqual(code, 0, said)
+                            self.assertIn("rank 1 has died in ", output, said)
+                        self.assertLess(seconds, 60, said)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 // The Comm over one MPI library. It is built once for each (Open MPI, MPICH): their headers have
 // other constants. mpi.cpp, the plugin, opens the one that fits the process.
 #include <array>
+#include <cstdlib>
 #include <gannet/sdk_comm.hpp>
 #include <gannet/sdk_store.hpp>
 #include <map>
@@ -18,6 +19,18 @@ using gannet::sdk::Failure;
 std::string in_group(const std::string& name, uint32_t rank, uint32_t size) {
   return " in group '" + name + "' (rank " + std::to_string(rank) + " of " + std::to_string(size) + ")";
 }
+
+// An MPI library: its name, the variable that its mpirun sets, that mpirun's name in Debian, and the value of "library".
+struct Named {
+  const char *name, *variable, *mpirun, *param;
+};
+constexpr Named kOpenMpi{"Open MPI", "OMPI_COMM_WORLD_SIZE", "mpirun.openmpi", "openmpi"},
+    kMpich{"MPICH", "PMI_SIZE", "mpirun.mpich", "mpich"};
+#ifdef OPEN_MPI
+constexpr const Named &kOwn = kOpenMpi, &kOther = kMpich;
+#else
+constexpr const Named &kOwn = kMpich, &kOther = kOpenMpi;
+#endif
 
 constexpr uint64_t kSoon = 60'000;  // ms, for calls that wait for no other rank
 
@@ -138,10 +151,17 @@ class Mpi : public gannet::sdk::CommBase {
     const auto size = std::make_shared<int>(0);
     Runtime::get().run("MPI_Comm_size", timeout_ms(),
                        [size] { require(MPI_Comm_size(MPI_COMM_WORLD, size.get()), "MPI_Comm_size"); });
-    if (world_size() > static_cast<uint32_t>(*size))
-      throw Failure(GANNET_UNSUPPORTED, "comm plugin 'mpi': this world has " + std::to_string(world_size()) +
-                                            " ranks, and MPI has started " + std::to_string(*size) +
-                                            ": start the program with mpirun -n " + std::to_string(world_size()));
+    if (world_size() <= static_cast<uint32_t>(*size)) return;
+    const std::string ranks = std::to_string(world_size());
+    if (std::getenv(kOther.variable) && !std::getenv(kOwn.variable))
+      throw Failure(GANNET_UNSUPPORTED, std::string("comm plugin 'mpi': this world has ") + ranks + " ranks, which " +
+                                            kOther.name + "'s mpirun started, and the process uses " + kOwn.name +
+                                            ", which knows of " + std::to_string(*size) + ": start it with " + kOwn.name +
+                                            "'s mpirun (" + kOwn.mpirun + "), or use " + kOther.name +
+                                            ": \"params\": {\"library\": \"" + kOther.param +
+                                            "\"}, and a program that is not linked to " + kOwn.name);
+    throw Failure(GANNET_UNSUPPORTED, "comm plugin 'mpi': this world has " + ranks + " ranks, and MPI has started " +
+                                          std::to_string(*size) + ": start the program with mpirun -n " + ranks);
   }
 
   const uint64_t owner_;

@@ -13,7 +13,7 @@ struct Operation {
   std::function<void()> then;       // when the requests are complete; may be empty
 };
 
-// Buffers of the collective must stay until the operation is over. `parent` has the group's ranks.
+// Buffers of the collective must stay until the operation is over. `comm`: the group's communicator.
 Operation operation_of(const gannet::sdk::Collective& collective, MPI_Comm comm);
 
 }  // namespace gannet_mpi

@@ -111,7 +111,7 @@ Runtime::Runtime() {
     int is_finalized = 0;
     MPI_Finalized(&is_finalized);
     // With operations in flight MPI_Finalize would wait for ranks that may be lost.
-    if (!is_finalized && runtime.in_flight_.empty()) MPI_Finalize();
+    if (!is_finalized && runtime.in_flight_.empty() && runtime.abandoned_.empty()) MPI_Finalize();
   });
 }
 
@@ -209,7 +209,7 @@ void Runtime::serve() {
       Pending& pending = **one;
       if (std::find(aborted.begin(), aborted.end(), pending.owner_) != aborted.end()) {
         pending.finish(std::make_exception_ptr(Failure(GANNET_PEER_LOST, pending.doing_ + " was aborted by this rank")));
-        ++one;  // MPI may still use the buffers: it stays in the list
+        abandoned_.splice(abandoned_.end(), in_flight_, one++);
       } else if (advance(pending)) {
         one = in_flight_.erase(one);
         moved = true;

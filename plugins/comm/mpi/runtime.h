@@ -71,9 +71,10 @@ class Runtime {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::shared_ptr<Pending>> queued_;  // guarded by mutex_
-  std::vector<uint64_t> aborted_;                // guarded by mutex_
-  std::list<std::shared_ptr<Pending>> in_flight_;
+  std::deque<std::shared_ptr<Pending>> queued_;    // guarded by mutex_
+  std::vector<uint64_t> aborted_;                  // guarded by mutex_
+  std::list<std::shared_ptr<Pending>> in_flight_;  // of the thread, as abandoned_
+  std::list<std::shared_ptr<Pending>> abandoned_;  // aborted after they began: MPI may still use their requests and buffers
   std::thread thread_;
   uint64_t owners_ = 0;  // guarded by mutex_
   bool stop_ = false;

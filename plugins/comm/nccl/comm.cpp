@@ -205,12 +205,11 @@ std::shared_ptr<Communicator> NcclComm::make_communicator(const std::vector<uint
     for (int other = 0; other < size; ++other)
       if (!store_.has(key + "/here/" + std::to_string(other)))
         absent += (absent.empty() ? "" : ", ") + std::to_string(ranks[static_cast<size_t>(other)]);
-    throw Failure(
-        GANNET_TIMEOUT,
-        std::string(failure.what()) + " (" + std::to_string(timeout_.count() / 1000) + " s): " +
-            (absent.empty() ? "all ranks have come, so a connection between them fails: NCCL_DEBUG=INFO shows which, and "
-                              "NCCL_SOCKET_IFNAME chooses the interface"
-                            : "rank " + absent + " has not come"));
+    throw Failure(GANNET_TIMEOUT,
+                  std::string(failure.what()) + " (" + std::to_string(timeout_.count() / 1000) + " s): " +
+                      (absent.empty() ? "all ranks have come, so a connection between them fails: NCCL_DEBUG=INFO shows which; " +
+                                            how_the_interface_is_chosen()
+                                      : "rank " + absent + " has not come"));
   }
 }
 

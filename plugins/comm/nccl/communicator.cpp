@@ -1,6 +1,7 @@
 #include "communicator.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <gannet/sdk_threads.hpp>
 #include <thread>
 #include <utility>
@@ -15,7 +16,7 @@ namespace {
 constexpr auto kLeave = 5s;  // how long a rank waits for the others to end a communicator
 
 // Advice to the user about an error of the library.
-const char* next_step(Result result, const std::string& logged) {
+std::string next_step(Result result, const std::string& logged) {
   if (logged.find("uplicate GPU") != std::string::npos)
     return ": two ranks of a host have the same GPU, which this library refuses: start at most one rank for each GPU, or set "
            "\"comm\": {\"type\": \"gloo\"}, which moves tensors through the host's memory";
@@ -24,7 +25,7 @@ const char* next_step(Result result, const std::string& logged) {
     case kInvalidArgument:
       return ": set NCCL_DEBUG=WARN to see what it refuses";
     case kSystemError:
-      return ": set NCCL_DEBUG=INFO to see the interface and the call; NCCL_SOCKET_IFNAME chooses the interface (as 'eth0')";
+      return ": set NCCL_DEBUG=INFO to see the interface and the call; " + how_the_interface_is_chosen();
     default:
       return ": set NCCL_DEBUG=INFO to see what failed";
   }
@@ -32,13 +33,23 @@ const char* next_step(Result result, const std::string& logged) {
 
 }  // namespace
 
+std::string how_the_interface_is_chosen() {
+  const char* const given = std::getenv("NCCL_SOCKET_IFNAME");
+  return std::string("NCCL_SOCKET_IFNAME, which is ") + (given ? "'" + std::string(given) + "'" : "not set") +
+         ", chooses the interface (as 'eth0')";
+}
+
+std::string Communicator::last_logged(Comm comm) const {
+  const char* const said = comm && library_.get_last_error ? library_.get_last_error(comm) : nullptr;
+  std::string text = said ? said : "";
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  return text;
+}
+
 Failure Communicator::failure_of(const char* function, Result result, Comm comm) const {
   std::string text = "comm plugin 'nccl', " + who_ + ": " + function + ": ";
   text += result == kRemoteError ? "another rank has ended, or its connection is lost" : library_.get_error_string(result);
-  std::string logged;
-  if (comm && library_.get_last_error)
-    if (const char* said = library_.get_last_error(comm)) logged = said;
-  while (!logged.empty() && (logged.back() == '\n' || logged.back() == ' ')) logged.pop_back();
+  const std::string logged = last_logged(comm);
   if (!logged.empty()) text += " (" + logged + ")";
   const bool is_lost = result == kRemoteError;
   return {is_lost                                                 ? GANNET_PEER_LOST
@@ -119,8 +130,12 @@ void Communicator::finish(const char* function, Result result, Clock::time_point
       if (asked != kSuccess) throw failure_of("ncclCommGetAsyncError", asked, comm_);
     }
     if (result != kInProgress) break;
-    if (Clock::now() >= deadline)
-      throw Failure(GANNET_TIMEOUT, "comm plugin 'nccl', " + who_ + ": " + function + " has not ended in time");
+    if (Clock::now() >= deadline) {
+      const std::lock_guard lock(mutex_);
+      const std::string logged = last_logged(comm_);
+      throw Failure(GANNET_TIMEOUT, "comm plugin 'nccl', " + who_ + ": " + function + " has not ended in time" +
+                                        (logged.empty() ? "" : ", " + logged));
+    }
     std::this_thread::sleep_for(nap);
   }
   if (result == kSuccess) return;

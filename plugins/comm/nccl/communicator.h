@@ -15,6 +15,9 @@
 
 namespace gannet_nccl {
 
+// "NCCL_SOCKET_IFNAME, which is 'eth1', chooses the interface", for errors.
+std::string how_the_interface_is_chosen();
+
 class Communicator {
  public:
   using Clock = std::chrono::steady_clock;
@@ -60,6 +63,7 @@ class Communicator {
   void finish(const char* function, Result result, Clock::time_point deadline);
   void begin(const char* function, Result result, Clock::time_point deadline);
   gannet::sdk::Failure failure_of(const char* function, Result result, Comm comm) const;
+  std::string last_logged(Comm comm) const;  // what the library says of its last error; "": nothing
 
   const Library& library_;
   const std::string who_;

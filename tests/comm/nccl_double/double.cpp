@@ -261,7 +261,9 @@ Comm begin(const std::string& folder, int rank, int size) {
 
 void gannet_nccl::OpaqueComm::begin() {
   const Fault& fault = Fault::get();
-  if (fault.is("no_init")) return fail(kInProgress, "");
+  const std::string refused = "socketStartConnect: Connect to 10.0.0.3<4712> failed : Connection refused";
+  if (fault.is("no_init")) return fail(kInProgress, refused);
+  if (fault.is("no_connection")) return fail(kSystemError, refused);
   if (fault.is("duplicate")) return fail(kInvalidUsage, "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 3b000");
   try {
     mailboxes = std::make_unique<Mailboxes>(store.view(), "world", rank, size);

@@ -22,7 +22,7 @@ std::vector<std::string> entries_of(const std::string& folder) try {
   if (error.code() != ErrorCode::kNotFound) throw;
   if (files::kind_of(folder).exists)
     throw Error(ErrorCode::kNotFound, formatted("{} is a file, not a folder of checkpoints", folder));
-  throw Error(ErrorCode::kNotFound, error.message(), "check the path; checkpoints lie in <folder>/<tag>/");
+  throw Error(ErrorCode::kNotFound, error.message(), "check the path; checkpoints are in <folder>/<tag>/");
 }
 
 // Whether a manifest.json belongs to another program: JSON without a "gannet" member. An unreadable

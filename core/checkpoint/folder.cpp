@@ -52,7 +52,7 @@ void Folder::tell_of_others() {
   const std::string latest = read_latest(path_).tag;
   log_warning(
       formatted("{} holds {} of a run that this one did not resume from{}: they stay beside this run's, but `latest` will name "
-                "this run's, and one of a tag that both use is replaced. Load it first to go on, or save elsewhere",
+                "this run's, and one of a tag that both use is replaced. Load it first to resume it, or save elsewhere",
                 path_, others_.size() == 1 ? "a checkpoint" : formatted("{} checkpoints", others_.size()),
                 latest.empty() ? "" : formatted(" (`latest` is '{}')", latest)));
 }

@@ -95,7 +95,7 @@ std::vector<std::string> doubts(const LatestTag& latest, const FoundCheckpoint& 
       also = formatted(", only one of DeepSpeed's ({}), which `gannet checkpoint import` reads", name);
   }
   throw Error(ErrorCode::kNotFound, formatted("there is no checkpoint in {}{}", folder, also),
-              "check the path; checkpoints lie in <folder>/<tag>/");
+              "check the path; checkpoints are in <folder>/<tag>/");
 }
 
 Opened open_tag(const std::string& folder, const OpenOptions& options, const std::vector<FoundCheckpoint>& all) {

@@ -76,7 +76,7 @@ OwnSections::OwnSections(const std::vector<ConfigSection>& sections) {
           if (!there->is_section())
             wrong(section.name(), row.name, formatted("{} is a value, not a section", dotted(path)), "rename one");
         } else if (there) {
-          wrong(section.name(), row.name, "it stands twice", "keep one of the two");
+          wrong(section.name(), row.name, "it is listed twice", "keep one of the two");
         }
       }
       add(path, type_of(section, row), row);

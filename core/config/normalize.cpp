@@ -59,7 +59,7 @@ void Normalizer::section(const Dict& members, const std::string& from, const std
     const MemberPosition spot{pointer(from, key), pointer(to, key)};
     attempt(mistakes_, [&, &name = key, &written = value] {
       if (!seen.insert(name).second)
-        throw Error(ErrorCode::kConfig, formatted("{}the key {} stands twice {}", where(spot), in_quotes(name), place_of(path)),
+        throw Error(ErrorCode::kConfig, formatted("{}the key {} is given twice {}", where(spot), in_quotes(name), place_of(path)),
                     "keep one of the two");
       any_member(name, written, members, from, path, to, out, is_open, depth);
     });
@@ -177,7 +177,7 @@ Value Normalizer::plain(const Value& value, const MemberPosition& spot, int dept
     if (is_note(key)) continue;
     if (out.find(key))
       throw Error(ErrorCode::kConfig,
-                  formatted("{}the key {} stands twice in {}", where(inner), in_quotes(key), dotted(spot.from)),
+                  formatted("{}the key {} is given twice in {}", where(inner), in_quotes(key), dotted(spot.from)),
                   "keep one of the two");
     out[key] = plain(element, inner, depth + 1);
   }

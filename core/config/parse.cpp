@@ -50,7 +50,7 @@ class Builder : public json::json_sax_t {
     const std::string path = pointer(top.path, name);
     if (top.value.as_dict().find(name))
       throw Error(ErrorCode::kConfig,
-                  formatted("{}: the key {} stands twice {}, first at {}", scan_.where(at), in_quotes(name), place(top.path),
+                  formatted("{}: the key {} is given twice {}, first at {}", scan_.where(at), in_quotes(name), place(top.path),
                             tree_.origins.at(path).to_string()),
                   "keep one of the two");
     const Position position = scan_.position(at);
@@ -143,7 +143,7 @@ bool Builder::parse_error(size_t byte, const std::string& token, const json::exc
   if (std::strstr(error.what(), "out_of_range"))
     fail(start, formatted("the number {} is too large", in_quotes(token)), "the largest is about 1.8e308");
   if (open_.empty() && std::strstr(error.what(), "end of input"))
-    fail(start, "there is more text behind the config's closing brace", "remove it");
+    fail(start, "there is more text after the config's closing brace", "remove it");
   if (word.size() > 1 && word[0] == '0' && std::isdigit(static_cast<unsigned char>(word[1])))
     fail(start, formatted("{} is not a JSON value", in_quotes(word)), "a number has no leading zeros");
   if (std::strstr(error.what(), "; expected '}'"))

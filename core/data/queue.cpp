@@ -158,7 +158,7 @@ void Queue::seek(const Value& where) {
   if (used && (sample != state.taken || in_epoch != state.take_in_epoch))
     throw Error(
         ErrorCode::kOrder,
-        formatted("the queue is to go on at sample {}, but {} samples were pushed already", sample, state.pushed - state.first),
+        formatted("the queue is to resume at sample {}, but {} samples were pushed already", sample, state.pushed - state.first),
         "load the checkpoint before the producers start, and push from queue.position() on");
   if (used) return;
   state.first = state.pushed = state.taken = sample;

@@ -27,9 +27,10 @@ Options parse_options(int argc, char** argv) {
   app.add_option("--checkpoint-every", options.checkpoint_every, "write one every so many steps, too")
       ->check(CLI::PositiveNumber)
       ->needs(save);
-  app.add_option("--load-checkpoint", options.load_checkpoint, "folder of a checkpoint to go on from, for --steps further steps");
+  app.add_option("--load-checkpoint", options.load_checkpoint,
+                 "folder of a checkpoint to resume from, for --steps further steps");
   app.add_flag("--resume", options.resume,
-               "go on from the folder of --save-checkpoint where it holds one; --steps counts from the first start")
+               "resume from the folder of --save-checkpoint if it has one; --steps counts from the first start")
       ->needs(save)
       ->excludes("--load-checkpoint");
   app.add_flag("--plain-operators", options.architecture.plain_operators,
@@ -53,7 +54,7 @@ Options parse_options(int argc, char** argv) {
   app.add_option("--seed", options.seed, "seed of a new model's weights, of dropout and of generation")->capture_default_str();
   auto* generate = app.add_option("--generate", options.generate, "tokens that each process writes after training")
                        ->check(CLI::NonNegativeNumber);
-  app.add_option("--prompt", options.prompts, "text that the generated one goes on from; given again: for the next process")
+  app.add_option("--prompt", options.prompts, "text that the generated one continues; given again: for the next process")
       ->type_name("TEXT")
       ->allow_extra_args(false);
   auto* validation = app.add_option("--validation-fraction", options.validation_fraction,

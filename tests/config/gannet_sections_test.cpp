@@ -72,7 +72,7 @@ TEST(OwnSections, ATableThatIsWrongIsRefused) {
   EXPECT_THAT(said("mine", {{.name = "a", .type = "choice"}}), HasSubstr("is no range of a choice"));
   EXPECT_THAT(said("mine", {{.name = "a", .type = "integer", .fallback = -1, .range = ">=0"}}),
               HasSubstr("the default of mine.a must be an integer >=0"));
-  EXPECT_THAT(said("mine", {{.name = "a", .type = "any"}, {.name = "a", .type = "any"}}), HasSubstr("it stands twice"));
+  EXPECT_THAT(said("mine", {{.name = "a", .type = "any"}, {.name = "a", .type = "any"}}), HasSubstr("it is listed twice"));
   EXPECT_THAT(said("mine", {{.name = "a", .type = "any"}, {.name = "a.b", .type = "any"}}),
               HasSubstr("is a value, not a section"));
   EXPECT_THAT(error_of([&] { read_config(Dict(), {corpus(), corpus()}); }).what(), HasSubstr("two sections have this name"));

@@ -64,7 +64,7 @@ TEST(Parse, NumbersKeepTheirKind) {
 
 TEST(Parse, ADuplicateKeyIsAnErrorAtAnyDepthAtThePlaceOfTheSecond) {
   const Error error = error_of([] { parse_text("{\"a\": [{\"b\": 1,\n \"c\": 2, \"b\": 3}]}", "t.json"); });
-  EXPECT_EQ(error.message(), "t.json:2:10: the key 'b' stands twice in a.0, first at t.json:1:9");
+  EXPECT_EQ(error.message(), "t.json:2:10: the key 'b' is given twice in a.0, first at t.json:1:9");
 }
 
 TEST(Parse, DeepNestingIsRefusedAndDoesNotCrash) {

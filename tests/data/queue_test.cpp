@@ -248,7 +248,7 @@ TEST(SampleQueue, RefusesAResumeAfterSamplesWerePushed) {
     loader->seek({.micro_batches = 3, .state = Dict{{"samples", 3}, {"in_epoch", true}}});
     FAIL();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("to go on at sample 3"), HasSubstr("1 samples were pushed already")));
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("to resume at sample 3"), HasSubstr("1 samples were pushed already")));
   }
 }
 

@@ -6,10 +6,20 @@
 #
 # LibTorch is in no package: GANNET_PACKAGE_LIBTORCH is the folder where the installed libraries look for it.
 set(GANNET_PACKAGE_LIBTORCH /opt/libtorch CACHE STRING "where programs of the Debian packages look for LibTorch")
+# The default: whoever builds them, under the variables of Debian's own tools; else an address that belongs to nobody (RFC 2606).
+set(_contact "Gannet maintainers <maintainers@gannet.invalid>")
+if(NOT "$ENV{DEBEMAIL}" STREQUAL "" AND NOT "$ENV{DEBFULLNAME}" STREQUAL "")
+  set(_contact "$ENV{DEBFULLNAME} <$ENV{DEBEMAIL}>")
+endif()
+set(GANNET_PACKAGE_CONTACT ${_contact} CACHE STRING "maintainer of the Debian packages: NAME <ADDRESS>")
+if(NOT GANNET_PACKAGE_CONTACT MATCHES "^[^<>]+ <[^<>@ ]+@[^<>@ ]+>$")
+  message(FATAL_ERROR "GANNET_PACKAGE_CONTACT is '${GANNET_PACKAGE_CONTACT}': dpkg needs NAME <ADDRESS>, "
+                      "such as -DGANNET_PACKAGE_CONTACT='Jo Doe <jo@example.org>'")
+endif()
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME gannet)
 set(CPACK_PACKAGE_VENDOR Gannet)
-set(CPACK_PACKAGE_CONTACT "The Gannet authors <gannet@localhost>")
+set(CPACK_PACKAGE_CONTACT ${GANNET_PACKAGE_CONTACT})
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "trains LibTorch models from DeepSpeed's ds_config.json")
 set(CPACK_STRIP_FILES ON)

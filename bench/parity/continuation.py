@@ -154,8 +154,9 @@ def make_model_and_tokens(args):
         (args.work / "tokens.bin").write_bytes(b"".join(path.read_bytes() for path in texts))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments_of(description):
+    """The command line of this script and of there_and_back.py; makes the folder to work in, with the model and its text."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", type=pathlib.Path, required=True)
     parser.add_argument("--peer-python", required=True)
     parser.add_argument("--work", type=pathlib.Path, required=True)
@@ -166,14 +167,23 @@ def main():
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     make_model_and_tokens(args)
+    return args
 
-    rows, failed = [], False
-    for case in cases():
+
+def chosen_cases(args, cases, name_of):
+    """Each case that --only selects, with its name and its folder."""
+    for case in cases:
         name = name_of(case)
-        if args.only not in name:
-            continue
-        folder = args.work / name
-        folder.mkdir(exist_ok=True)
+        if args.only in name:
+            folder = args.work / name
+            folder.mkdir(exist_ok=True)
+            yield case, name, folder
+
+
+def main():
+    args = arguments_of(__doc__)
+    rows, failed = [], False
+    for case, name, folder in chosen_cases(args, cases(), name_of):
         train_under_deepspeed(args, case, folder)
         if args.side == "deepspeed":
             print(name, flush=True)

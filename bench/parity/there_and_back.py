@@ -7,7 +7,6 @@ FOLDER and VENV are those of parity.py. A case: 10 steps under DeepSpeed, `ganne
 losses, and at the end the masters and moments of the whole model (2-norm, relative). What DeepSpeed holds right after the load
 is saved by DeepSpeed and imported: it must be what Gannet saved, bit for bit, with its step, rate, samples and loss scale.
 """
-import argparse
 import array
 import itertools
 import json
@@ -19,7 +18,7 @@ import subprocess
 import sys
 
 import continuation
-from continuation import LENGTH, MICRO_BATCH, STEPS, words
+from continuation import LENGTH, MICRO_BATCH, STEPS, arguments_of, chosen_cases, words
 from parity import largest, run, write_table
 
 BOUNDS = {"fp32": 2e-5, "bf16": 5e-3, "fp16": 5e-3}
@@ -167,25 +166,9 @@ def as_peer(script, loaded, arguments):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer", type=pathlib.Path, required=True)
-    parser.add_argument("--peer-python", required=True)
-    parser.add_argument("--work", type=pathlib.Path, required=True)
-    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
-    parser.add_argument("--only", default="")
-    parser.add_argument("--side", choices=("deepspeed", "both"), default="both")
-    parser.add_argument("--table", type=pathlib.Path)
-    args = parser.parse_args()
-    args.work.mkdir(parents=True, exist_ok=True)
-    continuation.make_model_and_tokens(args)
-
+    args = arguments_of(__doc__)
     rows, failed = [], False
-    for case in cases():
-        name = name_of(case)
-        if args.only not in name:
-            continue
-        folder = args.work / name
-        folder.mkdir(exist_ok=True)
+    for case, name, folder in chosen_cases(args, cases(), name_of):
         for side, steps in (("alone", 3 * STEPS), ("before", STEPS)):
             if not (folder / side / "latest").exists():
                 under_deepspeed(args, case, folder, side, steps, "--save-checkpoint", folder / side)

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <vector>
 
 #include "base/format.h"
 #include "base/text.h"
@@ -19,6 +20,7 @@ constexpr Look kLooks[] = {{"forward", "#9ecae1"},
                            {"backward", "#fdae6b"},
                            {"backward of the inputs", "#fdd0a2"},
                            {"backward of the weights", "#74c476"}};
+constexpr const char* kIdle = "#eeeeee";
 
 // Pixels per unit of time: the text of the shortest action fits, unless the page would be too wide.
 double scale_of(const Schedule& schedule, const SimulatedStep& step) {
@@ -44,18 +46,21 @@ std::string bar(const Action& action, const SimulatedStep::Span& span, double sc
   return out + "</g>\n";
 }
 
-// The kinds of action in the schedule, with their colours.
-std::string legend(const Schedule& schedule, double y) {
+// The kinds of action in the schedule, and idle time if there is any, with their colours.
+std::string legend(const Schedule& schedule, bool has_idle_time, double y) {
   bool is_used[4] = {};
   for (const auto& row : schedule.actions)
     for (const Action& action : row) is_used[action.kind] = true;
+  std::vector<Look> looks;
+  for (size_t kind = 0; kind < 4; ++kind)
+    if (is_used[kind]) looks.push_back(kLooks[kind]);
+  if (has_idle_time) looks.push_back({"idle", kIdle});
   std::string out;
   double x = kLeft;
-  for (size_t kind = 0; kind < 4; ++kind) {
-    if (!is_used[kind]) continue;
+  for (const Look& look : looks) {
     out += formatted("<rect x=\"{}\" y=\"{}\" width=\"12\" height=\"12\" fill=\"{}\"/><text x=\"{}\" y=\"{}\">{}</text>\n", x,
-                     y - 10, kLooks[kind].fill, x + 18, y, kLooks[kind].word);
-    x += 40 + kLetter * static_cast<double>(std::string_view(kLooks[kind].word).size());
+                     y - 10, look.fill, x + 18, y, look.word);
+    x += 40 + kLetter * static_cast<double>(std::string_view(look.word).size());
   }
   return out;
 }
@@ -74,14 +79,14 @@ std::string draw_svg(const Schedule& schedule, const SimulatedStep& step) {
     const double y = kTop + kRowHeight * static_cast<double>(rank);
     out += formatted(
         "<text x=\"8\" y=\"{:.2f}\">rank {}</text><rect x=\"{}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{}\" "
-        "fill=\"#eeeeee\"/>\n",
-        y + kBarHeight - 8, rank, kLeft, y, step.total * scale, kBarHeight);
+        "fill=\"{}\"/>\n",
+        y + kBarHeight - 8, rank, kLeft, y, step.total * scale, kBarHeight, kIdle);
     for (size_t i = 0; i < schedule.actions[rank].size(); ++i)
       out += bar(schedule.actions[rank][i], step.spans[rank][i], scale, y);
   }
   out += formatted("<text x=\"{}\" y=\"{:.2f}\">total {}, idle share {:.1f}%</text>\n", kLeft, bottom + 16,
                    short_number(step.total), 100 * step.idle_share);
-  return out + legend(schedule, bottom + 40) + "</svg>\n";
+  return out + legend(schedule, step.idle_share > 1e-9, bottom + 40) + "</svg>\n";
 }
 
 }  // namespace gannet::pipeline

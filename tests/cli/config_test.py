@@ -129,6 +129,12 @@ class Config(Case):
             self.assertEqual(done.returncode, code, done.stdout)
             self.assertIn(said, done.stdout)
 
+    def test_resolve_and_schedule_read_the_standard_input(self):
+        run = lambda *words: subprocess.run([GANNET, *words], input=PLAIN % '"optimizer": {"type": "SGD", "params": {"lr": 0.5}}', text=True,
+                                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60).stdout
+        self.assertRegex(run("config", "resolve", "-"), r"optimizer\.params\.lr = 0\.5 +# /dev/stdin:1:")
+        self.assertEqual(run("schedule", "-", "--steps", "1"), "step,lr\n0,0.5\n")
+
     def test_resolve_refuses_what_check_refuses(self):
         config = self.write("c.json", PLAIN % '"optimizer": {"type": "SGD", "params": {"momentum": -5}}')
         said = "parameter 'momentum' of optimizer plugin SGD: expected a number >= 0, found -5"

@@ -1,7 +1,11 @@
-// An engine goes on from what was imported.
+// An engine resumes from what was imported.
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/relu.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros.h>
 #include <gannet/gannet.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
@@ -13,6 +17,7 @@
 #include "checkpoint/checkpoint.h"
 #include "convert/deepspeed.h"
 #include "convert/write_deepspeed.h"
+#include "files/node.h"
 #include "files/support.h"
 
 namespace gannet::convert {
@@ -166,6 +171,43 @@ TEST_F(DeepSpeedResume, ARunThatWasExportedContinuesAsItsOwnCheckpointDoes) {
       for (size_t i = 0; i < found.size(); ++i) EXPECT_TRUE(found[i].second.equal(wanted[i].second)) << found[i].first;
       EXPECT_EQ(resumed->loss_scale(), engine->loss_scale());
     }
+  }
+}
+
+// A scalar, a parameter in fp64 and one without elements: whatever DeepSpeed cannot hold as it is, the receipt says.
+struct OddImpl : torch::nn::Module {
+  OddImpl()
+      : factor(register_parameter("factor", at::scalar_tensor(1.5))),
+        fine(register_parameter("fine", at::full({3}, 1.0 / 3, at::kDouble))),
+        empty(register_parameter("empty", at::zeros({0, 2}))) {}
+  at::Tensor forward(const at::Tensor& x) { return (x * factor).sum() + (x.to(at::kDouble) * fine).sum() + empty.sum(); }
+  at::Tensor factor, fine, empty;
+};
+
+TEST_F(DeepSpeedResume, ScalarsKeepTheirShapeAndTheReceiptNamesWhatIsRounded) {
+  const Dict config{{"train_micro_batch_size_per_gpu", 1},
+                    {"accelerator", Dict{{"type", "cpu"}}},
+                    {"zero_optimization", Dict{{"stage", 1}}},
+                    {"optimizer", Dict{{"type", "AdamW"}, {"params", Dict{{"lr", 1e-2}}}}}};
+  auto model = std::make_shared<OddImpl>();
+  {
+    const auto engine = initialize(model, {.config = config}).engine;
+    engine->backward(engine->forward(at::ones({3})));
+    engine->step();
+    engine->save_checkpoint(file("run"));
+  }
+  const auto run = checkpoint::open(file("run"), {});
+  const ToDeepSpeedReceipt receipt = write_universal(run, file("out"), {});
+  EXPECT_THAT(receipt.left_out, testing::Contains(testing::HasSubstr("fp64 masters and states: fine are rounded")));
+  EXPECT_THAT(receipt.left_out, testing::Contains(testing::HasSubstr("without elements: empty, which no group")));
+  // DeepSpeed calls chunk(), which takes no scalar.
+  const Node written(std::make_shared<PtFile>(PtFile::open(file("out/global_step1_universal/zero/factor/fp32.pt"))));
+  EXPECT_EQ(written.at("param").tensor().sizes, std::vector<int64_t>{1});
+  import_deepspeed(file("out"), file("again"), {});
+  const auto again = checkpoint::open(file("again"), {});
+  for (const char* name : {"parameter/factor", "state/exp_avg/factor", "state/exp_avg_sq/factor"}) {
+    ASSERT_NE(again.find(name), nullptr) << name;
+    EXPECT_EQ(again.find(name)->shape, std::vector<int64_t>{}) << name;
   }
 }
 

@@ -200,6 +200,15 @@ TEST_F(ToDeepSpeed, AUniversalCheckpointIsReadBackAsItWas) {
   }
 }
 
+TEST_F(ToDeepSpeed, AUniversalCheckpointThatLacksOneParametersStateIsRefused) {
+  write_universal(imported(deepspeeds("s2-fp32-r2"), "in"), file("out"), {});
+  fs::remove(root_ / "out/step4_universal/zero/second.weight/exp_avg.pt");
+  const std::string refused = error_of(ErrorCode::kMismatch, [&] { imported(file("out"), "again"); });
+  EXPECT_THAT(refused, HasSubstr("zero/second.weight has no exp_avg.pt, and other parameters have"));
+  EXPECT_FALSE(fs::exists(root_ / "again")) << "something was left behind";
+  imported(file("out"), "again", {.weights_only = true});
+}
+
 // Made of s2-fp32-r2 and s3-bf16-r2 by DeepSpeed itself (make_deepspeed_fixtures.py).
 TEST_F(ToDeepSpeed, UniversalCheckpointsOfDeepSpeedHaveWhatTheyWereMadeOf) {
   for (const auto& [name, from] : {std::pair("universal-s2-r2", "s2-fp32-r2"), std::pair("universal-s3-r2", "s3-bf16-r2")}) {
@@ -285,6 +294,8 @@ TEST_F(ToDeepSpeed, IsACommandThatPrintsTheReceipt) {
   } kSlips[] = {
       {file("in") + " " + file("o") + " --format deepspeed --ranks 2", "needs --stage"},
       {file("in") + " " + file("o") + " --format deepspeed --stage 2", "needs --ranks"},
+      {file("in") + " " + file("o") + " --format deepspeed --stage 2 --ranks -1", "--ranks is '-1'"},
+      {file("in") + " " + file("o") + " --format deepspeed --stage 3 --ranks 1 --sub-group-size -5", "--sub-group-size is '-5'"},
       {file("in") + " " + file("o") + " --format universal --ranks 2", "for any stage and number of ranks"},
       {file("in") + " " + file("o") + " --ranks 2", "--ranks is for --format deepspeed, not for weights alone"},
       {file("in") + " " + file("o") + " --format pt --tied a=b", "--tied is for --format deepspeed and universal, not for pt"},

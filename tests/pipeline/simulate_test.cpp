@@ -15,6 +15,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 SimulatedStep simulated(const char* name, const ScheduleSize& size, const PassTimes& times = {}, double link = 0) {
   const Schedule schedule = built_in(name, size);
@@ -123,6 +124,9 @@ TEST(Draw, SvgIsAPageWithABarForEachAction) {
   EXPECT_TRUE(svg.ends_with("</svg>\n"));
   EXPECT_THAT(svg, HasSubstr("total 25.5, idle share 5.9%"));
   EXPECT_THAT(svg, HasSubstr("backward of the weights"));
+  EXPECT_THAT(svg, HasSubstr(">idle</text>"));
+  const Schedule alone = built_in("1f1b", {1, 2, {}});
+  EXPECT_THAT(draw_svg(alone, simulate(alone, even_times(alone, {}))), Not(HasSubstr("idle</text>")));
   size_t bars = 0;
   for (size_t at = 0; (at = svg.find("<title>", at)) != std::string::npos; ++at) ++bars;
   EXPECT_EQ(bars, 4 * 8 * 2 * 3u);

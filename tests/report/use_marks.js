@@ -34,5 +34,17 @@
   document.querySelector("#skipped tr[data-step]").click();
   write("a row of the skipped", ...state());
   press(loss, "Escape");
+
+  // With the best value at the right edge.
+  let label = "none";
+  const fill = CanvasRenderingContext2D.prototype.fillText, area = best.graph.getArea();
+  CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+    const half = this.measureText(text).width / 2;
+    if (text.startsWith("best ")) label = x - half < area.x - 0.1 || x + half > area.x + area.w + 0.1 ? "cut" : "whole";
+    fill.call(this, text, x, y);
+  };
+  const at = begin[best.lines.find((line) => line.best).best[0]];
+  view([at - 20, at]);
+  write("label of the best", label);
   done();
 })();

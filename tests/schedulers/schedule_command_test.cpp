@@ -32,6 +32,12 @@ TEST(ScheduleCommand, PrintsTheLearningRateOfEachStep) {
   EXPECT_EQ(outcome.exit_code, 0);
 }
 
+TEST(ScheduleCommand, RefusesANegativeNumberOfSteps) {
+  const auto outcome = schedule(kHead + R"("gradient_clipping": 1.0})", "--steps -3");
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.output, HasSubstr("--steps is '-3', and must be a number from 0 to 10000000"));
+}
+
 TEST(ScheduleCommand, PrintsTheMomentumOfAScheduleThatHasOne) {
   const auto outcome = schedule(
       kHead +

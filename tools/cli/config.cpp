@@ -124,7 +124,7 @@ std::shared_ptr<const config::Document> filled(const ConfigCommandArguments& opt
 }
 
 void resolve(const ConfigCommandArguments& options) {
-  auto document = config::Document::from_file(options.file);
+  auto document = config::Document::from_file(options.file == "-" ? "/dev/stdin" : options.file);
   if (!options.assignments.empty()) document = document->merged(overrides(options), "--set");
   document = filled(options, std::move(document));
   const int64_t ranks = doctor::world_size_of(check_options(options), *document);
@@ -192,7 +192,7 @@ void add_config(CLI::App& app) {
   CLI::App* check_command = command->add_subcommand("check", "Check a config without running anything");
   CLI::App* resolve_command = command->add_subcommand("resolve", "Print every effective value and where it comes from");
   check_command->add_option("FILE", options->files, "the configs; - reads the standard input")->required();
-  resolve_command->add_option("FILE", options->file, "the config")->required();
+  resolve_command->add_option("FILE", options->file, "the config; - reads the standard input")->required();
   for (CLI::App* reader : {check_command, resolve_command}) {
     reader
         ->add_option("--world-size", options->world_size,

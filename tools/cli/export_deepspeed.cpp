@@ -20,10 +20,12 @@ std::pair<std::string, std::string> parse_pair(const std::string& option, const 
 
 void ToDeepSpeedArguments::add_options(CLI::App& exporting) {
   exporting.add_option("--stage", stage, "ZeRO stage that DeepSpeed resumes with, 0 to 3 (--format deepspeed)");
-  exporting.add_option("--ranks", ranks, "number of data-parallel ranks that DeepSpeed resumes with (--format deepspeed)");
-  exporting.add_option(
-      "--sub-group-size", sub_group_size,
-      "zero_optimization.sub_group_size of DeepSpeed's config at stage 3 (default: that of the checkpoint's config)");
+  exporting.add_option("--ranks", ranks, "number of data-parallel ranks that DeepSpeed resumes with (--format deepspeed)")
+      ->check(CLI::Range(1, 100'000));
+  exporting
+      .add_option("--sub-group-size", sub_group_size,
+                  "zero_optimization.sub_group_size of DeepSpeed's config at stage 3 (default: that of the checkpoint's config)")
+      ->check(CLI::PositiveNumber);
   exporting.add_option("--rename", renames,
                        "FROM=TO: replace the prefix FROM of names by TO; may be given several times (deepspeed, universal)");
   exporting.add_option("--tied", tied,

@@ -53,8 +53,10 @@ std::string usage_of(const CommandInfo& command) {
     if (option.is_required) usage += formatted(" {} {}", option.names.back(), option.value);
   usage += " [OPTIONS]";
   if (command.runs_program) return formatted("{} [--] PROGRAM ARGS...", usage);
-  for (const OptionInfo& positional : command.positionals)
-    usage += positional.is_required ? formatted(" {}", positional.names[0]) : formatted(" [{}]", positional.names[0]);
+  for (const OptionInfo& positional : command.positionals) {
+    const std::string value = positional.names[0] + (positional.is_repeated ? "..." : "");
+    usage += positional.is_required ? formatted(" {}", value) : formatted(" [{}]", value);
+  }
   if (!command.commands.empty()) usage += " COMMAND";
   return usage;
 }

@@ -70,7 +70,7 @@ uint64_t updates_of(const config::Settings& settings, const std::string& file) {
 }
 
 void print_schedule(const ScheduleArguments& arguments) {
-  const Config config(arguments.config);
+  const Config config(arguments.config == "-" ? "/dev/stdin" : arguments.config);
   const auto whole = with_batch_size(config.document());
   const config::Document& document = *whole;
   const int64_t ranks = arguments.world_size > 0 ? arguments.world_size : config::implied_ranks(document);
@@ -141,10 +141,11 @@ void add_schedule(CLI::App& app) {
                                          "Print the learning rate (and momentum) of each step as CSV; row 0 is what the first "
                                          "update uses, lr_1 the rate of the first group of "
                                          "optimizer.param_groups.");
-  command->add_option("config", arguments->config, "ds_config.json")->required();
+  command->add_option("config", arguments->config, "ds_config.json; - reads the standard input")->required();
   command
       ->add_option("--steps", arguments->steps, "number of rows (default: gannet.total_steps or the schedule's total_num_steps)")
-      ->type_name("N");
+      ->type_name("N")
+      ->check(CLI::Range(uint64_t{0}, uint64_t{10'000'000}));
   command->add_option("--world-size", arguments->world_size, "number of ranks (default: what the batch sizes imply)")
       ->type_name("N")
       ->check(CLI::PositiveNumber);

@@ -57,6 +57,7 @@ OptionInfo describe(const CLI::Option& option) {
   } else {
     info.names = {upper(option.get_name(true))};
     if (info.takes == OptionValueKind::kText) info.takes = takes_of(info.names[0]);
+    info.is_repeated = option.get_items_expected_max() > 1;
   }
   return info;
 }

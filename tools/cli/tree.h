@@ -24,6 +24,7 @@ struct OptionInfo {
   std::vector<std::string> choices;  // the fixed values that it accepts
   OptionValueKind takes = OptionValueKind::kNothing;
   bool is_required = false;
+  bool is_repeated = false;  // a positional that takes several values
 };
 
 struct CommandInfo {

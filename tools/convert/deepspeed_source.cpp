@@ -155,6 +155,23 @@ void set_numbers(DeepSpeedSource& source) {
   source.model_dtype = source.precision == "fp16" ? c10::kHalf : source.precision == "bf16" ? c10::kBFloat16 : c10::kFloat;
 }
 
+// Names the parameters whose values DeepSpeed's files cannot hold as Gannet's do.
+void add_unlike_parameters(DeepSpeedSource& source) {
+  std::vector<std::string> rounded, empty;
+  for (const SourceGroup& group : source.groups)
+    for (const SourceTensor& tensor : group.tensors)
+      if (source.from.find(formatted("parameter/{}", tensor.stored))->dtype == c10::kDouble) rounded.push_back(tensor.name);
+  for (const SourceTensor& tensor : source.frozen)
+    if (tensor.numel == 0) empty.push_back(tensor.name);
+  if (!rounded.empty())
+    source.left_out.push_back(formatted("the bits below fp32 of fp64 masters and states: {} are rounded", join(rounded, ", ")));
+  if (!empty.empty())
+    source.left_out.push_back(
+        formatted("parameters without elements: {}, which no group of Gannet's has; keep them out of "
+                  "DeepSpeed's groups as well (requires_grad=False)",
+                  join(empty, ", ")));
+}
+
 // Lists the parts of the checkpoint that DeepSpeed's files cannot hold.
 void add_left_out(DeepSpeedSource& source) {
   const checkpoint::Opened& from = source.from;
@@ -224,6 +241,7 @@ DeepSpeedSource deepspeed_source(const checkpoint::Opened& from, const ToDeepSpe
   add_tensors(source, options);
   set_optimizer(source);
   set_numbers(source);
+  add_unlike_parameters(source);
   add_left_out(source);
   return source;
 }

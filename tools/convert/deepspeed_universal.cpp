@@ -3,6 +3,7 @@
 // 3 hold only the flat tensor, whose shape and step are in other files.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/format.h"
 #include "convert/deepspeed_state.h"
@@ -40,11 +41,12 @@ std::vector<std::pair<std::string, ShapeEntry>> listed(const DeepSpeedFolder& fo
   return all;
 }
 
-// The tensor of a file, and its shape: that of the file or, if it is flat, of param_shapes.
-files::Node tensor_in(const files::Node& file, const std::vector<int64_t>& listed, std::vector<int64_t>& sizes) {
+// The tensor of a file, and its shape: that of the file or, if it is flat or a scalar written as [1], `listed`, which is
+// that of param_shapes.
+files::Node tensor_in(const files::Node& file, const std::vector<int64_t>& listed, bool is_scalar, std::vector<int64_t>& sizes) {
   const files::Node tensor = file.is_tensor() ? file : file.at("param");
   floating(tensor);
-  sizes = file.is_tensor() ? listed : tensor.tensor().sizes;
+  sizes = file.is_tensor() || is_scalar ? listed : tensor.tensor().sizes;
   if (tensor.tensor().numel() != numel_of(tensor, sizes))
     throw Error(ErrorCode::kMismatch,
                 formatted("{}: it has {} elements, and its shape in param_shapes {}", file.file()->path(),
@@ -53,7 +55,7 @@ files::Node tensor_in(const files::Node& file, const std::vector<int64_t>& liste
   return tensor;
 }
 
-void add_states(const std::string& path, ImportedTensor& tensor, std::set<double>& steps) {
+void add_states(const std::string& path, bool is_scalar, ImportedTensor& tensor, std::set<double>& steps) {
   for (const std::string& file : files::names_in(path)) {
     if (!file.ends_with(".pt") || file == "fp32.pt") continue;
     const files::Node content = open_node(formatted("{}/{}", path, file));
@@ -62,11 +64,24 @@ void add_states(const std::string& path, ImportedTensor& tensor, std::set<double
       continue;
     }
     std::vector<int64_t> sizes;
-    tensor.states.emplace(file.substr(0, file.size() - 3), files::whole(tensor_in(content, tensor.shape, sizes)));
+    tensor.states.emplace(file.substr(0, file.size() - 3), files::whole(tensor_in(content, tensor.shape, is_scalar, sizes)));
     if (sizes != tensor.shape)
       throw Error(ErrorCode::kMismatch, formatted("{}/{} has another shape than its fp32.pt", path, file),
                   "are the files of one save, and whole?");
   }
+}
+
+// A state that only some parameters have: files are missing, and those parameters would begin with zeros.
+void require_equal_states(const DeepSpeedFolder& folder, const DeepSpeedState& state) {
+  std::set<std::string> all;
+  for (const ImportedTensor& tensor : state.trained)
+    for (const auto& [name, pieces] : tensor.states) all.insert(name);
+  for (const ImportedTensor& tensor : state.trained)
+    for (const std::string& name : all)
+      if (!tensor.states.contains(name))
+        throw Error(ErrorCode::kMismatch,
+                    formatted("{}/{} has no {}.pt, and other parameters have", folder.universal, tensor.name, name),
+                    "copy the whole folder again, or take the weights alone (--weights-only)");
 }
 
 }  // namespace
@@ -85,13 +100,15 @@ void add_universal(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedSt
     const std::string path = formatted("{}/{}", folder.universal, name);
     const files::Node file = open_node(formatted("{}/fp32.pt", path));
     ImportedTensor tensor{name, {}, c10::kFloat, {}, {}, group_with(state.groups, shape.buffer)};
-    const files::Node master = tensor_in(file, shape.sizes, tensor.shape);
+    const bool is_scalar = shape.buffer >= 0 && shape.sizes.empty();
+    const files::Node master = tensor_in(file, shape.sizes, is_scalar, tensor.shape);
     tensor.dtype = master_dtype(master.tensor().dtype);
     tensor.pieces = files::whole(master);
-    if (!weights_only) add_states(path, tensor, state.steps);
+    if (!weights_only) add_states(path, is_scalar, tensor, state.steps);
     state.has_states |= !tensor.states.empty();
     state.trained.push_back(std::move(tensor));
   }
+  require_equal_states(folder, state);
   if (weights_only || !stage3 || !state.steps.empty()) return;
   for (const auto& [index, of_buffer] : stage3->at("state").entries())
     if (const auto step = of_buffer.find("step")) state.steps.insert(step->number());

@@ -364,7 +364,8 @@ std::vector<std::string> written_lines(const DeepSpeedSource& source) {
 }
 
 std::string ToDeepSpeedReceipt::to_string() const {
-  std::string text = formatted("exported {} as {}, {} files, {}\n", source, path, files, size_text(bytes));
+  std::string text =
+      formatted("exported {} as {}, {}, {}\n", source, path, count_of(static_cast<uint64_t>(files), "file"), size_text(bytes));
   for (const auto& line : written) text += formatted("  written: {}\n", line);
   for (const auto& line : left_out) text += formatted("  left out: {}\n", line);
   return text;

@@ -31,12 +31,14 @@ void write_parameter(const FolderWriting& writing, const SourceTensor& tensor) {
                           tensor.name),
                 "rename it with --rename, or export with --format deepspeed");
   const std::string folder = formatted("zero/{}", tensor.name);
+  // At stages 1 and 2 DeepSpeed cuts every tensor along its first dimension, which a scalar lacks.
+  const std::vector<int64_t> shape = tensor.shape.empty() ? std::vector<int64_t>{1} : tensor.shape;
   make_folder(formatted("{}/{}", writing.folder, folder));
   const auto write = [&](const std::string& kind, const std::string& file_name) {
     DeepSpeedFile file;
     file.pickle().begin_dict();
     file.pickle().text("param");
-    file.tensor(c10::kFloat, tensor.shape, parts_of(writing.source, kind, tensor, 0, tensor.numel));
+    file.tensor(c10::kFloat, shape, parts_of(writing.source, kind, tensor, 0, tensor.numel));
     file.pickle().text("cat_dim");
     file.pickle().integer(0);
     file.pickle().end_dict();

@@ -184,7 +184,8 @@ class Chart {
       context.stroke();
       if (!compares) {
         context.fillStyle = css("--ink");
-        context.fillText(`best ${numberText(value)}`, Math.min(x, area.x + area.w - 24), y - 8);
+        const label = `best ${numberText(value)}`, half = context.measureText(label).width / 2;
+        context.fillText(label, Math.min(Math.max(x, area.x + half), area.x + area.w - half), y - 8);
       }
       this.targets.push({ place, x, y });
     }

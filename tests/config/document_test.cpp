@@ -105,12 +105,12 @@ TEST(Document, ADictionaryIsCheckedAsAFileIs) {
   EXPECT_EQ(error_of([] { Document::from_dict(Dict{{"train_batch_sise", 8}}, "code"); }).message(),
             "code: unknown key 'train_batch_sise' at the top level; did you mean 'train_batch_size'?");
   EXPECT_THAT(error_of([] { Document::from_dict(Dict{{"train_batch_size", 8}, {"train_batch_size", 9}}, "code"); }).message(),
-              HasSubstr("is given twice"));
+              HasSubstr("appears twice"));
   Dict twice;
   twice.entries().emplace_back("lr", 1);
   twice.entries().emplace_back("lr", 2);
   EXPECT_THAT(error_of([&] { Document::from_dict(Dict{{"optimizer", Dict{{"params", twice}}}}, "code"); }).message(),
-              HasSubstr("is given twice in optimizer.params"));
+              HasSubstr("appears twice in optimizer.params"));
 }
 
 TEST(Document, ADictionaryNestedTooDeepIsRefused) {

@@ -122,6 +122,8 @@ void check_head(const gannet_descriptor& descriptor, const Candidate& note) {
   for (const char* text : {descriptor.name, descriptor.device, descriptor.version})
     if (text && printable(text) != text)
       refuse(formatted("has a descriptor with a control character in its name, device or version: '{}'", text));
+  if (std::string_view(descriptor.name).find(' ') != std::string_view::npos)
+    refuse(formatted("has a descriptor with a space in its name, '{}': a space separates the names of a note", descriptor.name));
 }
 
 constexpr size_t kMostExtensions = 64;
@@ -176,8 +178,11 @@ std::vector<const gannet_descriptor*> shake_hands(std::span<const gannet_descrip
     descriptors.push_back(&descriptor);
   }
   if (const std::set<std::string> promised(note.provides.begin(), note.provides.end()); promised != provided)
-    refuse(formatted("provides other plugins than its note says: the note has {}, the table has {}", join(note.provides, " "),
-                     join({provided.begin(), provided.end()}, " ")));
+    throw Error(ErrorCode::kPlugin,
+                formatted("provides other plugins than its note says: the note has {}, the table has {}", join(note.provides, " "),
+                          join({provided.begin(), provided.end()}, " ")),
+                formatted("its GANNET_PLUGINS must begin with \"{}\", the kind, name and device of each descriptor",
+                          join({provided.begin(), provided.end()}, " ")));
   return descriptors;
 }
 

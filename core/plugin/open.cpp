@@ -140,7 +140,7 @@ OpenedFile open_file(const Candidate& candidate, const std::string& path) {
     for (const auto* descriptor : shake_hands(table, candidate))
       opened.plugins.push_back(new Plugin{descriptor, candidate.file, hash});
   } catch (const Error& error) {
-    fail(candidate, error.message(), kRebuild);
+    fail(candidate, error.message(), error.next_step().empty() ? kRebuild : error.next_step());
   }
   return opened;
 }

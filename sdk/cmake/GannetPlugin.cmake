@@ -50,8 +50,10 @@ function(gannet_add_plugin name)
     target_compile_features(${target} PRIVATE c_std_99)
   endif()
   # A result is rounded where the source says, whatever the compiler and the processor. sqrt() that
-  # sets errno is not vectorised: plain loops would take three times as long.
-  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off;-fno-math-errno>"
+  # sets errno, and select() where a comparison may trap, are not vectorised: plain loops would take
+  # three times as long.
+  target_compile_options(${target} PRIVATE
+    "$<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off;-fno-math-errno;-fno-trapping-math>"
     "$<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;-Xcompiler=-ffp-contract=off>")
   if("cpu" IN_LIST plugin_DEVICES AND GANNET_RULE_HIGHWAY)
     find_package(Highway QUIET MODULE)

@@ -21,7 +21,8 @@ endif()
 execute_process(COMMAND ${NM} --defined-only -f posix ${PLUGIN} OUTPUT_VARIABLE all_symbols)
 execute_process(COMMAND ${READELF} -dW ${PLUGIN} OUTPUT_VARIABLE dynamic)
 # With the C++ library linked statically both new and delete are the library's own.
-if(dynamic MATCHES "NEEDED[^\n]*lib(std)?c\\+\\+" AND all_symbols MATCHES "(^|\n)(_Zn[wa][mj]|_Zd[la]Pv)[^ \n]* [TtWw]")
+if(dynamic MATCHES "NEEDED[^\n]*lib(std)?c\\+\\+" AND all_symbols MATCHES
+    "(^|\n)(_Zn[wa][mj]|_Zd[la]Pv[mj]?)(St11align_val_t)?(RKSt9nothrow_t)? [TtWw]")  # not placement new: _ZnwmPv
   file(REMOVE ${PLUGIN})
   message(FATAL_ERROR "${PLUGIN} defines operator new or delete: a plugin must use the process's; "
     "allocate large arrays with the host's allocate(), or declare them as states")

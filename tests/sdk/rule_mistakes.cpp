@@ -24,6 +24,11 @@ struct Rule {
   GANNET_DEVICE void operator()(V g, V& p, V& m) const {
     p = p - lr * m * g;
   }
+#elif defined(PARAMETER_COPIED)
+  template <class V>
+  GANNET_DEVICE void operator()(V g, V p, V& m, V& v) const {
+    p = p - lr * m * g * v;
+  }
 #else
   template <class V>
   GANNET_DEVICE void operator()(V g, V& p, V& m, V& v) const {

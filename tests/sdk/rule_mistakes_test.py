@@ -9,6 +9,7 @@ import sys
 MISTAKES = {
     None: None,
     "STATE_MISSING": "the rule's operator() takes a gradient, the parameter and each state of kStates",
+    "PARAMETER_COPIED": "the rule's operator() takes the parameter by value, and would change a copy: write V& parameter",
     "NO_TERM_STATES": "each state of kTermStates (which lists the states that it takes: none without it)",
     "EVALUATES_TOO_FEW": "the rule's evaluate() takes the parameter and each state of kStates",
 }

@@ -21,8 +21,9 @@
 ///   GANNET_ELEMENTWISE_PLUGIN(Lion, "lion", "1.0.0", "Lion: the sign of an interpolated momentum")
 ///
 /// That is the whole plugin: `gannet_add_plugin(lion KIND optimizer SOURCES lion.cpp)` builds it. T is the master's type, float
-/// or double. V is one element or several at once: +, -, *, /, unary -, <, >, ==, sqrt, abs, min, max, sign,
-/// fma(a, b, c) = a * b + c rounded once, select(condition, a, b). `g` is the gradient, already averaged, unscaled and clipped.
+/// or double. V is one element or several at once: +, -, *, /, +=, -=, *=, /=, unary -, <, >, <=, >=, ==, !=, sqrt, abs, min, max,
+/// sign, fma(a, b, c) = a * b + c rounded once, select(condition, a, b) in place of if and ?:, with conditions joined by &&, ||, !.
+/// `g` is the gradient, already averaged, unscaled and clipped.
 /// Every operation is rounded separately.
 ///
 /// The file is compiled once per target, so it must include this header first, include nothing with
@@ -43,7 +44,9 @@
 
 #if defined(__CUDACC__) || defined(__HIP__)
 #include <gannet/elementwise/target-gpu.h>
-#elif defined(GANNET_RULE_HIGHWAY)
+// GCC without optimisation does not inline lanes, and passes them by other conventions in caller and
+// callee: plain loops there, with the same bits.
+#elif defined(GANNET_RULE_HIGHWAY) && (defined(__OPTIMIZE__) || defined(__clang__))
 #include <gannet/elementwise/target-highway.h>
 #else
 #include <gannet/elementwise/target-plain.h>

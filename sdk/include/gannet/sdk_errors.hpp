@@ -8,6 +8,10 @@
 ///   }
 #pragma once
 
+#if __cplusplus < 201703L
+#error "the SDK needs C++17: compile with -std=c++17 or later"
+#endif
+
 #include <gannet/abi.h>
 
 #include <cstring>

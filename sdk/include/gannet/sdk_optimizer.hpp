@@ -251,6 +251,20 @@ class WholeArgs {
 template <class OfDerived, class OfBase>
 inline constexpr bool kIsOwn = !std::is_same_v<OfDerived, OfBase>;
 
+// The types that supports() accepts, for the sentence of a refusal: parameter/gradient/copy.
+template <class Optimizer>
+std::string types_taken(Optimizer& optimizer) {
+  constexpr uint32_t kTypes[] = {GANNET_DTYPE_NONE, GANNET_FLOAT32, GANNET_BFLOAT16, GANNET_FLOAT16, GANNET_FLOAT64};
+  constexpr const char* kNames[] = {"none", "fp32", "bf16", "fp16", "fp64"};
+  std::string taken;
+  for (int param = 1; param < 5; ++param)
+    for (int grad = 1; grad < 5; ++grad)
+      for (int copy = 0; copy < 5; ++copy)
+        if (optimizer.supports(kTypes[param], kTypes[grad], kTypes[copy]))
+          taken += std::string(taken.empty() ? "" : ", ") + kNames[param] + "/" + kNames[grad] + "/" + kNames[copy];
+  return taken.empty() ? "none" : "parameter/gradient/copy of " + taken;
+}
+
 template <class Derived>
 inline GANNET_TABLE gannet_optimizer_api kOptimizerApi = [] {
   using Holder = OptimizerHolder<Derived>;
@@ -286,7 +300,7 @@ inline GANNET_TABLE gannet_optimizer_api kOptimizerApi = [] {
   api.supports = [](void* self, uint32_t param, uint32_t grad, uint32_t out, gannet_error* error) -> int32_t {
     return guarded(error, [&] {
       if (!static_cast<Holder*>(self)->optimizer.supports(param, grad, out))
-        throw Failure(GANNET_UNSUPPORTED, "it does not take these types");
+        throw Failure(GANNET_UNSUPPORTED, "it does not take these types, but " + types_taken(static_cast<Holder*>(self)->optimizer));
     });
   };
   api.update = [](void* self, const gannet_update_args* args, gannet_error* error) -> int32_t {

@@ -38,11 +38,17 @@ constexpr gannet_param_spec integer(const char* name, const char* default_json, 
 constexpr gannet_param_spec number(const char* name, const char* default_json, const char* doc, uint32_t flags = 0) {
   return param(GANNET_PARAM_FLOAT, name, default_json, doc, flags);
 }
+/// `choices` are separated by '|'. A default is JSON, with quotes of its own:
+/// text("mode", "\"plain\"", "plain|nesterov", "the kind of momentum").
 constexpr gannet_param_spec text(const char* name, const char* default_json, const char* choices, const char* doc,
                                  uint32_t flags = 0) {
   auto spec = param(GANNET_PARAM_STRING, name, default_json, doc, flags);
   spec.choices = choices;
   return spec;
+}
+/// Without choices, any text: the doc is third, as elsewhere.
+constexpr gannet_param_spec text(const char* name, const char* default_json, const char* doc) {
+  return text(name, default_json, nullptr, doc);
 }
 /// A `length` of 0 allows any number of elements.
 constexpr gannet_param_spec numbers(const char* name, uint32_t length, const char* default_json, const char* doc,

@@ -39,11 +39,13 @@ class RuleParams {
     uint64_t dynamic = 0;
     for (size_t i = 0; i < count; ++i) {
       const std::string_view name = specs[i].name;
-      Value value{name, params.has(name), params.given(name), {}, "", kStatic};
+      Value value{name, params.has(name), params.given(name), {}, "", kStatic, 1};
       if (specs[i].type == GANNET_PARAM_FLOAT_LIST) value.list = params.numbers(name);
       if (specs[i].type == GANNET_PARAM_FLOAT || specs[i].type == GANNET_PARAM_INT) value.list = {params.number(name)};
       if (specs[i].type == GANNET_PARAM_BOOL) value.list = {params.boolean(name) ? 1.0 : 0.0};
       if (specs[i].type == GANNET_PARAM_STRING) value.text = params.text(name);
+      if (specs[i].type == GANNET_PARAM_FLOAT_LIST) value.count = specs[i].length == 0 ? kAnyCount : specs[i].length;
+      if (specs[i].type == GANNET_PARAM_STRING) value.count = 0;
       if (specs[i].flags & GANNET_PARAM_DYNAMIC) {
         value.first_hyper = dynamic;
         dynamic += specs[i].type == GANNET_PARAM_FLOAT_LIST ? specs[i].length : 1;
@@ -57,30 +59,38 @@ class RuleParams {
   bool flag(std::string_view name) const { return number(name) != 0; }
   const std::string& text(std::string_view name) const { return find(name).text; }
   /// The value in the config; see Step for the current value of a dynamic parameter.
-  double number(std::string_view name, size_t i = 0) const { return at(find(name), i); }
+  double number(std::string_view name, size_t i = 0) const { return at(find_number(name, i), i); }
   double number_in(const gannet_update_args& args, std::string_view name, size_t i) const {
     return number_in(args.hyper, name, i);
   }
   /// The value in a step with these dynamic parameters.
   double number_in(const double* hyper, std::string_view name, size_t i) const {
-    const Value& value = find(name);
+    const Value& value = find_number(name, i);
     return value.first_hyper == kStatic ? at(value, i) : hyper[value.first_hyper + i];
   }
 
  private:
-  static constexpr uint64_t kStatic = ~uint64_t{0};
+  static constexpr uint64_t kStatic = ~uint64_t{0}, kAnyCount = ~uint64_t{0};
   struct Value {
     std::string_view name;
     bool is_set, is_given;
     std::vector<double> list;  // one element for a number or a flag
     std::string text;
     uint64_t first_hyper;  // index in gannet_update_args::hyper; kStatic if not dynamic
+    uint64_t count;        // numbers that kParams declares; kAnyCount for a list of any length
   };
   static double at(const Value& value, size_t i) { return i < value.list.size() ? value.list[i] : 0; }
   const Value& find(std::string_view name) const {
     for (const Value& value : values_)
       if (value.name == name) return value;
     throw Failure(GANNET_INTERNAL, "the rule asks for '" + std::string(name) + "', which its kParams do not declare");
+  }
+  const Value& find_number(std::string_view name, size_t i) const {
+    const Value& value = find(name);
+    if (i < value.count) return value;
+    throw Failure(GANNET_INTERNAL, "the rule asks for number " + std::to_string(i) + " of '" + std::string(name) + "', which has " +
+                                       (value.count == 0 ? "none: text() reads it"
+                                                         : std::to_string(value.count) + " (the first is number 0)"));
   }
   std::vector<Value> values_;
 };

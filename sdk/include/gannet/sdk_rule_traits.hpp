@@ -249,6 +249,14 @@ struct TermsCall {
   template <class States, class Sums>
   static std::false_type with(States, Sums, long);
 };
+// Whether a rule's operator() takes the parameter by value: it would change a copy.
+template <class Rule, class V, class Random, size_t... kState>
+constexpr bool takes_copy(std::index_sequence<kState...>) {
+  if constexpr (UsesSeed<Rule>::value)
+    return std::is_invocable_v<const Rule&, V, V, Each<V&, kState>..., Random>;
+  else
+    return std::is_invocable_v<const Rule&, V, V, Each<V&, kState>...>;
+}
 // The errors of a rule whose functions take other numbers than it declares, each in a sentence; the
 // loops are compiled only if this is true, because they would add hundreds of lines.
 template <class Rule, class V, class Random, class Term>
@@ -257,6 +265,8 @@ constexpr bool check_functions() {
   static_assert(updates,
                 "the rule's operator() takes a gradient, the parameter and each state of kStates (or of kUpdateStates), and with "
                 "kUsesSeed a random number: template <class V> void operator()(V gradient, V& parameter, V& state...) const");
+  constexpr bool copies = takes_copy<Rule, V, Random>(std::make_index_sequence<UpdateStates<Rule>::kCount>());
+  static_assert(!copies, "the rule's operator() takes the parameter by value, and would change a copy: write V& parameter");
   bool evaluates = true, sums = true;
   if constexpr (HasEvaluate<Rule>::value) {
     constexpr bool takes =
@@ -276,7 +286,7 @@ constexpr bool check_functions() {
         "template <class V> void terms(V gradient, V parameter, V state..., Term<V>& term...) const");
     sums = takes;
   }
-  return updates && evaluates && sums;
+  return updates && !copies && evaluates && sums;
 }
 
 template <class Rule>

@@ -30,6 +30,14 @@ namespace gannet::rules::HWY_NAMESPACE {
 template <class D>
 struct LaneMask {
   hn::Mask<D> mask;
+  friend HWY_INLINE LaneMask operator!(LaneMask a) { return {hn::Not(a.mask)}; }
+  friend HWY_INLINE LaneMask operator&&(LaneMask a, LaneMask b) { return {hn::And(a.mask, b.mask)}; }
+  friend HWY_INLINE LaneMask operator||(LaneMask a, LaneMask b) { return {hn::Or(a.mask, b.mask)}; }
+  // With a flag of the rule: the same for every lane.
+  friend HWY_INLINE LaneMask operator&&(bool a, LaneMask b) { return a ? b : b && !b; }
+  friend HWY_INLINE LaneMask operator||(bool a, LaneMask b) { return a ? b || !b : b; }
+  friend HWY_INLINE LaneMask operator&&(LaneMask a, bool b) { return b && a; }
+  friend HWY_INLINE LaneMask operator||(LaneMask a, bool b) { return b || a; }
 };
 template <class D>
 struct Lanes {
@@ -43,9 +51,17 @@ struct Lanes {
   friend HWY_INLINE Lanes operator*(Lanes a, Lanes b) { return Lanes(hn::Mul(a.lanes, b.lanes)); }
   friend HWY_INLINE Lanes operator/(Lanes a, Lanes b) { return Lanes(hn::Div(a.lanes, b.lanes)); }
   friend HWY_INLINE Lanes operator-(Lanes a) { return Lanes(hn::Neg(a.lanes)); }
+  HWY_INLINE Lanes& operator+=(Lanes b) { return *this = *this + b; }
+  HWY_INLINE Lanes& operator-=(Lanes b) { return *this = *this - b; }
+  HWY_INLINE Lanes& operator*=(Lanes b) { return *this = *this * b; }
+  HWY_INLINE Lanes& operator/=(Lanes b) { return *this = *this / b; }
   friend HWY_INLINE LaneMask<D> operator<(Lanes a, Lanes b) { return {hn::Lt(a.lanes, b.lanes)}; }
   friend HWY_INLINE LaneMask<D> operator>(Lanes a, Lanes b) { return {hn::Gt(a.lanes, b.lanes)}; }
+  friend HWY_INLINE LaneMask<D> operator<=(Lanes a, Lanes b) { return {hn::Le(a.lanes, b.lanes)}; }
+  friend HWY_INLINE LaneMask<D> operator>=(Lanes a, Lanes b) { return {hn::Ge(a.lanes, b.lanes)}; }
   friend HWY_INLINE LaneMask<D> operator==(Lanes a, Lanes b) { return {hn::Eq(a.lanes, b.lanes)}; }
+  friend HWY_INLINE LaneMask<D> operator!=(Lanes a, Lanes b) { return {hn::Ne(a.lanes, b.lanes)}; }
+  friend HWY_INLINE Lanes select(bool condition, Lanes a, Lanes b) { return condition ? a : b; }
   friend HWY_INLINE Lanes select(LaneMask<D> condition, Lanes a, Lanes b) {
     return Lanes(hn::IfThenElse(condition.mask, a.lanes, b.lanes));
   }

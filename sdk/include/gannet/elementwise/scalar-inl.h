@@ -15,9 +15,16 @@ struct Scalar {
   friend GANNET_DEVICE Scalar operator*(Scalar a, Scalar b) { return a.value * b.value; }
   friend GANNET_DEVICE Scalar operator/(Scalar a, Scalar b) { return a.value / b.value; }
   friend GANNET_DEVICE Scalar operator-(Scalar a) { return -a.value; }
+  GANNET_DEVICE Scalar& operator+=(Scalar b) { return *this = *this + b; }
+  GANNET_DEVICE Scalar& operator-=(Scalar b) { return *this = *this - b; }
+  GANNET_DEVICE Scalar& operator*=(Scalar b) { return *this = *this * b; }
+  GANNET_DEVICE Scalar& operator/=(Scalar b) { return *this = *this / b; }
   friend GANNET_DEVICE bool operator<(Scalar a, Scalar b) { return a.value < b.value; }
   friend GANNET_DEVICE bool operator>(Scalar a, Scalar b) { return a.value > b.value; }
+  friend GANNET_DEVICE bool operator<=(Scalar a, Scalar b) { return a.value <= b.value; }
+  friend GANNET_DEVICE bool operator>=(Scalar a, Scalar b) { return a.value >= b.value; }
   friend GANNET_DEVICE bool operator==(Scalar a, Scalar b) { return a.value == b.value; }
+  friend GANNET_DEVICE bool operator!=(Scalar a, Scalar b) { return a.value != b.value; }
   friend GANNET_DEVICE Scalar select(bool condition, Scalar a, Scalar b) { return condition ? a : b; }
   friend GANNET_DEVICE Scalar max(Scalar a, Scalar b) { return a.value > b.value ? a : b; }
   friend GANNET_DEVICE Scalar min(Scalar a, Scalar b) { return a.value < b.value ? a : b; }

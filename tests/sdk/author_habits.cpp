@@ -39,7 +39,11 @@ struct Habits {
     step /= slow + epsilon;
     step = sign(step) * min(abs(step), V(cap));
     step = select(g >= V(0) && p <= V(0), step, select(!(g != V(0)) || g == V(0), V(0), step));
+#ifdef SIMPLE_CONDITIONS  // GCC does not vectorise `flag && a > b`
+    p -= lr * (step + decay * p);
+#else
     p -= lr * (step + select(nesterov && p > V(0), decay * p, select(p < V(0) || !nesterov, decay * p, V(0))));
+#endif
   }
 };
 

@@ -25,9 +25,9 @@ struct Scalar {
   friend GANNET_DEVICE bool operator>=(Scalar a, Scalar b) { return a.value >= b.value; }
   friend GANNET_DEVICE bool operator==(Scalar a, Scalar b) { return a.value == b.value; }
   friend GANNET_DEVICE bool operator!=(Scalar a, Scalar b) { return a.value != b.value; }
-  friend GANNET_DEVICE Scalar select(bool condition, Scalar a, Scalar b) { return condition ? a : b; }
-  friend GANNET_DEVICE Scalar max(Scalar a, Scalar b) { return a.value > b.value ? a : b; }
-  friend GANNET_DEVICE Scalar min(Scalar a, Scalar b) { return a.value < b.value ? a : b; }
+  friend GANNET_DEVICE Scalar select(bool condition, Scalar a, Scalar b) { return condition ? a.value : b.value; }
+  friend GANNET_DEVICE Scalar max(Scalar a, Scalar b) { return a.value > b.value ? a.value : b.value; }
+  friend GANNET_DEVICE Scalar min(Scalar a, Scalar b) { return a.value < b.value ? a.value : b.value; }
   friend GANNET_DEVICE Scalar abs(Scalar a) {
     if constexpr (sizeof(T) == 4)
       return __builtin_fabsf(a.value);

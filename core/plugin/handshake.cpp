@@ -179,8 +179,8 @@ std::vector<const gannet_descriptor*> shake_hands(std::span<const gannet_descrip
   }
   if (const std::set<std::string> promised(note.provides.begin(), note.provides.end()); promised != provided)
     throw Error(ErrorCode::kPlugin,
-                formatted("provides other plugins than its note says: the note has {}, the table has {}", join(note.provides, " "),
-                          join({provided.begin(), provided.end()}, " ")),
+                formatted("provides other plugins than its note says: the note has {}, the table has {}",
+                          join(note.provides, " "), join({provided.begin(), provided.end()}, " ")),
                 formatted("its GANNET_PLUGINS must begin with \"{}\", the kind, name and device of each descriptor",
                           join({provided.begin(), provided.end()}, " ")));
   return descriptors;

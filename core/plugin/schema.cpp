@@ -217,7 +217,11 @@ void check_dynamic(const gannet_descriptor& descriptor, const std::string& name,
 std::optional<ConvertedValue> default_of(const gannet_param_spec& spec) {
   if (!spec.default_json) return std::nullopt;
   const auto json = nlohmann::json::parse(spec.default_json, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) throw Error(ErrorCode::kConfig, spec.type == GANNET_PARAM_STRING ? formatted("it is not JSON: a text has quotes of its own, \"\\\"{}\\\"\"", spec.default_json) : "it is not JSON");
+  if (json.is_discarded())
+    throw Error(ErrorCode::kConfig,
+                spec.type == GANNET_PARAM_STRING
+                    ? formatted("it is not JSON: a text has quotes of its own, \"\\\"{}\\\"\"", spec.default_json)
+                    : "it is not JSON");
   if (json.is_null() && spec.flags & GANNET_PARAM_NULLABLE) return std::nullopt;
   return convert(spec, to_value(json));
 }

@@ -6,9 +6,13 @@ GANNET_RULES_BEGIN
 
 template <class T>
 struct Habits {
-  static constexpr gannet_param_spec kParams[] = {
-      learning_rate("1e-2"), betas("[0.9, 0.99]"), eps("1e-8"), weight_decay("0.01"), number("cap", "1.0", "the largest step"),
-      boolean("nesterov", "true", "whether to look ahead"), text("note", "\"none\"", "any text")};
+  static constexpr gannet_param_spec kParams[] = {learning_rate("1e-2"),
+                                                  betas("[0.9, 0.99]"),
+                                                  eps("1e-8"),
+                                                  weight_decay("0.01"),
+                                                  number("cap", "1.0", "the largest step"),
+                                                  boolean("nesterov", "true", "whether to look ahead"),
+                                                  text("note", "\"none\"", "any text")};
   static constexpr const char* kStates[] = {"fast", "slow"};
   T lr, beta1, beta2, epsilon, decay, cap;
   bool nesterov;

@@ -103,10 +103,9 @@ CheckResult shake_hands(const plugin::Candidate& candidate, std::vector<Reported
     result.expected = "the loader opens the file: note, one exported symbol, table, functions and params as the contract says";
     result.found = error->as_string();
     const Value* next = told.as_dict().find("next");
-    result.to_do =
-        next && !next->as_string().empty() ? next->as_string()
-        : answer.failure.empty()           ? "build it with gannet_add_plugin() and GANNET_PLUGINS"
-                                           : "a static object of the plugin must not throw, exit or wait in its constructor";
+    result.to_do = next && !next->as_string().empty() ? next->as_string()
+                   : answer.failure.empty()           ? "build it with gannet_add_plugin() and GANNET_PLUGINS"
+                                            : "a static object of the plugin must not throw, exit or wait in its constructor";
     return result;
   }
   for (const Value& each : told.at("plugins").as_list())

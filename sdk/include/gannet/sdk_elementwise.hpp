@@ -21,10 +21,9 @@
 ///   GANNET_ELEMENTWISE_PLUGIN(Lion, "lion", "1.0.0", "Lion: the sign of an interpolated momentum")
 ///
 /// That is the whole plugin: `gannet_add_plugin(lion KIND optimizer SOURCES lion.cpp)` builds it. T is the master's type, float
-/// or double. V is one element or several at once: +, -, *, /, +=, -=, *=, /=, unary -, <, >, <=, >=, ==, !=, sqrt, abs, min, max,
-/// sign, fma(a, b, c) = a * b + c rounded once, select(condition, a, b) in place of if and ?:, with conditions joined by &&, ||, !.
-/// `g` is the gradient, already averaged, unscaled and clipped.
-/// Every operation is rounded separately.
+/// or double. V is one element or several at once: +, -, *, /, +=, -=, *=, /=, unary -, <, >, <=, >=, ==, !=, sqrt, abs, min,
+/// max, sign, fma(a, b, c) = a * b + c rounded once, select(condition, a, b) in place of if and ?:, with conditions joined by &&,
+/// ||, !. `g` is the gradient, already averaged, unscaled and clipped. Every operation is rounded separately.
 ///
 /// The file is compiled once per target, so it must include this header first, include nothing with
 /// side effects, and keep its rules between GANNET_RULES_BEGIN and GANNET_RULES_END. A rule may

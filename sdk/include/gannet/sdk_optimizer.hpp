@@ -300,7 +300,8 @@ inline GANNET_TABLE gannet_optimizer_api kOptimizerApi = [] {
   api.supports = [](void* self, uint32_t param, uint32_t grad, uint32_t out, gannet_error* error) -> int32_t {
     return guarded(error, [&] {
       if (!static_cast<Holder*>(self)->optimizer.supports(param, grad, out))
-        throw Failure(GANNET_UNSUPPORTED, "it does not take these types, but " + types_taken(static_cast<Holder*>(self)->optimizer));
+        throw Failure(GANNET_UNSUPPORTED,
+                      "it does not take these types, but " + types_taken(static_cast<Holder*>(self)->optimizer));
     });
   };
   api.update = [](void* self, const gannet_update_args* args, gannet_error* error) -> int32_t {

@@ -88,9 +88,9 @@ class RuleParams {
   const Value& find_number(std::string_view name, size_t i) const {
     const Value& value = find(name);
     if (i < value.count) return value;
-    throw Failure(GANNET_INTERNAL, "the rule asks for number " + std::to_string(i) + " of '" + std::string(name) + "', which has " +
-                                       (value.count == 0 ? "none: text() reads it"
-                                                         : std::to_string(value.count) + " (the first is number 0)"));
+    throw Failure(GANNET_INTERNAL,
+                  "the rule asks for number " + std::to_string(i) + " of '" + std::string(name) + "', which has " +
+                      (value.count == 0 ? "none: text() reads it" : std::to_string(value.count) + " (the first is number 0)"));
   }
   std::vector<Value> values_;
 };

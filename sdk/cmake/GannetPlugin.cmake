@@ -55,6 +55,12 @@ function(gannet_add_plugin name)
   target_compile_options(${target} PRIVATE
     "$<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off;-fno-math-errno;-fno-trapping-math>"
     "$<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;-Xcompiler=-ffp-contract=off>")
+  get_property(_is_multi GLOBAL PROPERTY GENERATOR_IS_MULTI_CONFIG)
+  get_property(_is_said GLOBAL PROPERTY GANNET_BUILD_TYPE_HINT)
+  if(NOT CMAKE_BUILD_TYPE AND NOT _is_multi AND NOT _is_said AND NOT "${CMAKE_CXX_FLAGS} ${CMAKE_C_FLAGS}" MATCHES "-O")
+    set_property(GLOBAL PROPERTY GANNET_BUILD_TYPE_HINT TRUE)
+    message(NOTICE "CMAKE_BUILD_TYPE is not set: plugins are compiled without optimisation. -DCMAKE_BUILD_TYPE=Release optimises.")
+  endif()
   if("cpu" IN_LIST plugin_DEVICES AND GANNET_RULE_HIGHWAY)
     find_package(Highway QUIET MODULE)
     if(Highway_FOUND)

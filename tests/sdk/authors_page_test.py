@@ -72,6 +72,33 @@ class Page(unittest.TestCase):
                 self.assertNotEqual(code, 0)
                 self.assertIn("its path was given relative to the current folder: add -iquote .", text)
 
+    def test_cmake_takes_a_rule_by_a_relative_path_from_a_subdirectory_and_names_a_missing_build_type(self):
+        for folder in ("rules of mine", "project/below it"):
+            (self.work / folder).mkdir(parents=True)
+        (self.work / "rules of mine/one rule.cpp").write_text(RULE)
+        (self.work / "project/CMakeLists.txt").write_text(f"""cmake_minimum_required(VERSION 3.22)
+project(many LANGUAGES CXX)
+add_library(gannet_sdk INTERFACE)
+add_library(gannet::sdk ALIAS gannet_sdk)
+target_include_directories(gannet_sdk INTERFACE "{SOURCE}/sdk/include")
+list(APPEND CMAKE_MODULE_PATH "{SOURCE}/cmake")
+include("{SOURCE}/sdk/cmake/GannetPlugin.cmake")
+add_subdirectory("below it")
+""")
+        (self.work / "project/below it/CMakeLists.txt").write_text(
+            'gannet_add_plugin(mine KIND optimizer SOURCES "../../rules of mine/one rule.cpp" DEVICES cpu)\n')
+        for options, says in (((), True), (("-DCMAKE_BUILD_TYPE=Debug", "-DGANNET_RULE_HIGHWAY=OFF"), False),
+                              (("-DCMAKE_BUILD_TYPE=Release",), False)):
+            with self.subTest(options):
+                build = self.home / "build here"
+                shutil.rmtree(build, ignore_errors=True)
+                text = subprocess.run([CMAKE, "-S", "project", "-B", build, f"-DCMAKE_CXX_COMPILER={CXX}", *options], cwd=self.work,
+                                      text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True).stdout
+                self.assertEqual("CMAKE_BUILD_TYPE is not set: plugins are compiled without optimisation" in text, says, text)
+                done = subprocess.run([CMAKE, "--build", build], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                self.assertEqual(done.returncode, 0, done.stdout)
+                self.passes(build / "lib/gannet/gannet_optimizer_mine.so", "--check", "lengths", "--check", "types")
+
     def test_without_the_version_script_the_kit_names_it(self):
         (self.work / "mine.cpp").write_text(RULE)
         self.built(without=LINE.split()[-1])

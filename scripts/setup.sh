@@ -89,7 +89,8 @@ download json "nlohmann-json==$json_version"
 if [ "${1:-}" = --gpu-code ]; then
   nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
   if [ -z "$nvcc" ]; then
-    download cuda nvidia-cuda-nvcc==$cuda_version nvidia-nvvm==$cuda_version nvidia-cuda-crt==$cuda_version nvidia-cuda-runtime==13.0.96
+    download cuda nvidia-cuda-nvcc==$cuda_version nvidia-nvvm==$cuda_version nvidia-cuda-crt==$cuda_version \
+      nvidia-cuda-cccl==13.0.85 nvidia-cuda-runtime==13.0.96
     nvcc=$cache/cuda/nvidia/cu13/bin/nvcc
     ln -sf libcudart.so.13 "$cache/cuda/nvidia/cu13/lib/libcudart.so"
     ln -sfn lib "$cache/cuda/nvidia/cu13/lib64"

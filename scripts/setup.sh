@@ -84,13 +84,16 @@ download() {
   exec 9>&-
 }
 download json "nlohmann-json==$json_version"
-# nvcc with its parts, which must be of one version. CMake looks for the library under the name without a number.
+# nvcc with its parts, which must be of one version. nvcc links from lib64, which the packages
+# call lib; CMake looks for the library without a number.
 if [ "${1:-}" = --gpu-code ]; then
   nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
   if [ -z "$nvcc" ]; then
-    download cuda nvidia-cuda-nvcc==$cuda_version nvidia-nvvm==$cuda_version nvidia-cuda-crt==$cuda_version nvidia-cuda-runtime==13.0.96
+    download cuda nvidia-cuda-nvcc==$cuda_version nvidia-nvvm==$cuda_version nvidia-cuda-crt==$cuda_version \
+      nvidia-cuda-cccl==13.0.85 nvidia-cuda-runtime==13.0.96
     nvcc=$cache/cuda/nvidia/cu13/bin/nvcc
     ln -sf libcudart.so.13 "$cache/cuda/nvidia/cu13/lib/libcudart.so"
+    ln -sfn lib "$cache/cuda/nvidia/cu13/lib64"
   fi
   echo "setup: CUDA's compiler is $nvcc"
 fi

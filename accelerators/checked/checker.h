@@ -55,8 +55,8 @@ class Checker {
   void free_of_host(uint64_t begin, uint64_t end, const std::vector<const Actor*>& users) { free(*host_, begin, end, users); }
 
   struct Counters {
-    std::atomic<int64_t> launches{0}, copies{0}, collectives{0}, collective_launches{0}, updates{0}, host_waits{0},
-        allocations{0}, allocated_bytes{0}, races{0};
+    std::atomic<int64_t> launches{0}, copies{0}, collectives{0}, updates{0}, host_waits{0}, allocations{0}, allocated_bytes{0},
+        races{0}, collective_launches{0};
   };
   Counters& counters() { return counters_; }
   std::map<std::string, int64_t> figures() const;

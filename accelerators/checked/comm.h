@@ -27,6 +27,7 @@ class CheckedComm : public sdk::CommBase {
     bool is_over();
     std::unique_ptr<FakeComm::Work> fake;
     Clock clock;
+    bool is_known_over = false;  // a query has said so, and wait() returns at once
   };
 
   CheckedComm(const gannet_host& host, const sdk::Params& params, const gannet_rendezvous& rendezvous)

@@ -130,14 +130,14 @@ class Residency {
   std::vector<int64_t> numels_;
   Trace forward_, backward_, evaluation_;
   Trace* current_ = nullptr;
-  bool in_batches_ = false;  // the source fills parameters in batches, until the order is left
-  int64_t live_ = 0;         // elements present or in flight
-  int64_t ahead_ = 0;        // elements in flight
+  int64_t live_ = 0;   // elements present or in flight
+  int64_t ahead_ = 0;  // elements in flight
   int64_t live_bytes_ = 0, peak_bytes_ = 0, spare_bytes_ = 0;
   uint64_t gathers_ = 0;
   std::vector<at::Tensor> spare_;  // buffers of released parameters
   std::function<void(const std::string&)> tell_;
   mutable std::mutex mutex_;  // autograd threads of several devices run operators concurrently
+  bool in_batches_ = false;   // the source fills parameters in batches, until the order is left
 };
 
 }  // namespace gannet::zero

@@ -124,7 +124,7 @@ class Nccl(unittest.TestCase):
                    " (4 s): all ranks have come, so a connection between them fails: NCCL_DEBUG=INFO shows which; " + interface,
                    "NCCL_SOCKET_IFNAME"),
                   ("fault=no_connection;rank=1", "(rank 1 of {ranks}): ncclCommInitRankConfig: unhandled system error (" + refused +
-                   "): set NCCL_DEBUG=INFO to see the interface and the call; " + interface, "rank 1"),
+                   "): set NCCL_DEBUG=INFO to see the interface and the call; " + interface, "NCCL_SOCKET_IFNAME"),
                   ("fault=no_id;rank=0", "ncclGetUniqueId: unhandled system error: the library finds no network interface", "rank 0"),
                   ("fault=lost_id;rank=0", None, "the store lives in rank 0"),
                   ("fault=duplicate", duplicate, duplicate)]

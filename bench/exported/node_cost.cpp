@@ -13,12 +13,13 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/sum.h>
-#include <dlfcn.h>
 #include <gannet/exported.h>
 #include <gannet/pretrained.h>
+#include <link.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -37,9 +38,25 @@ namespace {
 thread_local uint64_t own_allocations = 0;
 thread_local bool is_watching = false;
 
+uintptr_t own_begin = 0, own_end = 0;  // the library's code
+
+void find_library() {
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void*) {
+        if (!std::strstr(info->dlpi_name, "libgannet_exported")) return 0;
+        for (int i = 0; i < info->dlpi_phnum; ++i)
+          if (const auto& part = info->dlpi_phdr[i]; part.p_type == PT_LOAD && (part.p_flags & PF_X)) {
+            own_begin = info->dlpi_addr + part.p_vaddr;
+            own_end = own_begin + part.p_memsz;
+          }
+        return 1;
+      },
+      nullptr);
+}
+
 bool is_own(const void* caller) {
-  Dl_info info;
-  return dladdr(caller, &info) && info.dli_fname && std::strstr(info.dli_fname, "libgannet_exported");
+  const auto address = reinterpret_cast<uintptr_t>(caller);
+  return own_begin <= address && address < own_end;
 }
 
 }  // namespace
@@ -168,6 +185,7 @@ void print_forward(const char* folder, int64_t rows, int64_t length) {
 
 int main(int count, char** arguments) {
   at::set_num_threads(1);
+  find_library();
   x = at::ones({4}).requires_grad_();
   graph_of_100 = additions(100);
   graph_of_200 = additions(200);

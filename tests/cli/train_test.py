@@ -204,7 +204,7 @@ class Train(Case):
 
     def test_help_shows_the_options(self):
         text = self.gannet("train", "--help", code=0)
-        for option in ("--model FOLDER", "--data PATH", "--seq_len N", "--items INPUT", "--deepspeed CONFIG"):
+        for option in ("--model PATH", "--data PATH", "--seq_len N", "--items INPUT", "--deepspeed CONFIG"):
             self.assertIn(option, text)
 
 

@@ -66,7 +66,7 @@ TEST(OwnSections, ATableThatIsWrongIsRefused) {
     return std::string(error_of([&] { read_config(Dict(), {ConfigSection(name, std::move(rows))}); }).what());
   };
   EXPECT_THAT(said("fp16", {}), HasSubstr("has a key of this name already"));
-  EXPECT_THAT(said("_mine", {}), HasSubstr("no name of a section"));
+  EXPECT_THAT(said("_mine", {}), HasSubstr("is not a valid section name"));
   EXPECT_THAT(said("mine", {{.name = "a", .type = "numbr"}}), HasSubstr("did you mean 'number'?"));
   EXPECT_THAT(said("mine", {{.name = "a", .type = "number", .range = "0 to 1"}}), HasSubstr("is not a valid range for a number"));
   EXPECT_THAT(said("mine", {{.name = "a", .type = "choice"}}), HasSubstr("is not a valid range for a choice"));

@@ -198,7 +198,7 @@ TEST(EnvFile, OptionsNameOrSetAVariable) {
   EXPECT_EQ(text("A="), "A|");
   EXPECT_EQ(text("HERE"), "HERE|x=y");
   EXPECT_THAT(text("NOT"), HasSubstr("it is not set here"));
-  EXPECT_THAT(text("A B=1"), HasSubstr("no name of a variable"));
+  EXPECT_THAT(text("A B=1"), HasSubstr("is not a valid variable name"));
   EXPECT_THAT(result_of([] { return with_exports({}, {{"WORLD_SIZE", "3"}})[0]; }),
               HasSubstr("WORLD_SIZE cannot be chosen for all ranks"));
 }

@@ -254,7 +254,7 @@ RANK_BODY(torch_refusals) {
                gannet::initialize(
                    net, {.config = torch_config(layout), .optimizer = std::make_shared<torch::optim::Adam>(net->parameters())});
              }),
-             "with complex parameters SGD's alone");
+             "with complex parameters only SGD's");
     contains(told([](std::vector<at::Tensor> p) { return std::make_shared<torch::optim::LBFGS>(std::move(p)); }, layout),
              "torch::optim::LBFGS evaluates the loss again inside step()");
   }

@@ -220,7 +220,7 @@ RANK_BODY(refused_ties) {
       {"parameter 'last.words' is declared as tied tensor 'words' on rank 2, and not on rank 3, of the same pipeline stage 1"});
   refused({.tie = [](uint32_t rank) { return rank < 2 ? "words" : nullptr; }},
           {"parameter 'first.words' is declared as tied tensor 'words' only on pipeline stage 0"});
-  refused({.tie = [](uint32_t rank) { return rank < 2 ? "words" : "word"; }}, {"on pipeline stage 1 alone"});
+  refused({.tie = [](uint32_t rank) { return rank < 2 ? "words" : "word"; }}, {"only on pipeline stage 1"});
   const auto matrix = [](StagesImpl& model) {
     if (model.stage == 1) gannet::declare_tied(model.named_parameters()["last.matrix"], "words");
   };

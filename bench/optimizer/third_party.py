@@ -12,7 +12,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 SDK = HERE.parent.parent / "sdk"
 # As gannet_add_plugin() compiles and links.
-FLAGS = ["-std=c++17", "-O3", "-DNDEBUG", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off", "-fno-math-errno",
+FLAGS = ["-std=c++17", "-O3", "-DNDEBUG", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
          f"-I{SDK / 'include'}", f"-Wl,--version-script={SDK / 'cmake/plugin.map'}"]
 
 

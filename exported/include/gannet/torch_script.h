@@ -7,7 +7,8 @@
 ///
 /// Its parameters and buffers have the names of the Python model, so that weights return by load_state_dict. The file
 /// has no graph of sizes, so that it cannot be divided: no layers(), no recomputation by the config and no pipelines. A new
-/// model is better exported by python/gannet_export, since PyTorch retires TorchScript.
+/// model is better exported by python/gannet_export, since PyTorch is retiring TorchScript. The file is a program
+/// that can call any operator: load only files that you trust.
 #pragma once
 
 #include <ATen/core/Tensor.h>

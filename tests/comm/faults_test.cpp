@@ -3,12 +3,15 @@
 #include <gannet/error.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <thread>
 
 #include "comm/ranks.h"
@@ -49,6 +52,72 @@ TEST(Gloo, ADeadPeerInACollectiveIsAnErrorOnEveryOtherRank) {
     EXPECT_THAT(outcomes[rank].output, HasSubstr("Gloo says:"));
   }
 }
+
+std::set<int> connections_of_this_process() {
+  std::set<int> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int descriptor = std::stoi(entry.path().filename());
+    sockaddr_storage peer;
+    socklen_t size = sizeof peer;
+    if (getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &size) == 0 && peer.ss_family != AF_UNIX)
+      found.insert(descriptor);
+  }
+  return found;
+}
+
+template <class Start>
+void expect_peer_lost(const std::string& doing, Start&& start) {
+  try {
+    start().wait();
+  } catch (const gannet::Error& error) {
+    ranks::expect(error.code() == gannet::ErrorCode::kPeerLost, doing + ": " + error.what());
+    return;
+  }
+  throw std::runtime_error(doing + " completed over a closed connection");
+}
+
+// Rank 0 writes to connections that are shut down, as after a reset by the peer. The peers are stopped meanwhile, so that Gloo's
+// own threads do not see the end first.
+RANK_BODY(shut_connections) {
+  namespace collective = gannet::collective;
+  signal(SIGPIPE, SIG_DFL);
+  auto group = gannet::init_distributed();
+  const auto before = connections_of_this_process();
+  gannet::CommGroup made(group->world()->comm(), {0, 1, 2}, "shut");
+  RawGroup all{made};
+  const int32_t own = getpid();
+  int32_t pids[3];
+  all.all_gather(&own, pids, 1, GANNET_INT32).wait();
+  std::vector<float> buffer(1000);
+  const auto sent = [&](uint32_t to) { return all.start(collective::send(buffer.data(), buffer.size(), GANNET_FLOAT32, to)); };
+  const auto received = [&](uint32_t from) {
+    return all.start(collective::receive(buffer.data(), buffer.size(), GANNET_FLOAT32, from));
+  };
+  if (group->rank() == 0) {
+    std::set<int> made_for_group = connections_of_this_process();
+    for (const int old : before) made_for_group.erase(old);
+    ranks::expect(made_for_group.size() >= 2, "a connection to each other rank");
+    if (fork() == 0) {  // another process, so that the peers end if this one dies
+      sleep(1);
+      for (const int rank : {1, 2}) kill(pids[rank], SIGCONT);
+      _exit(0);
+    }
+    for (const int rank : {1, 2}) kill(pids[rank], SIGSTOP);
+    for (const int connection : made_for_group) shutdown(connection, SHUT_WR);
+    expect_peer_lost("a send", [&] { return sent(1); });
+    expect_peer_lost("a receive", [&] { return received(2); });
+    sigset_t set;
+    sigpending(&set);
+    ranks::expect(!sigismember(&set, SIGPIPE), "no SIGPIPE is pending in the caller");
+    pthread_sigmask(SIG_BLOCK, nullptr, &set);
+    ranks::expect(!sigismember(&set, SIGPIPE), "the caller's signal mask is as before");
+  } else if (group->rank() == 1) {
+    expect_peer_lost("a receive", [&] { return received(0); });
+  } else {
+    expect_peer_lost("a send", [&] { return sent(0); });
+  }
+}
+TEST(Gloo, AWriteToAShutConnectionIsAnErrorAndNoSignal) { ranks::expect_all_succeed(run_ranks("shut_connections", 3)); }
 
 gannet::DistributedOptions three_seconds() {
   gannet::DistributedOptions options;

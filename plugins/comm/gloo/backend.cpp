@@ -79,14 +79,17 @@ c10::intrusive_ptr<Backend> connect(const GroupOptions& options) {
   return backend;
 }
 
+// Gloo writes to a connection in the thread that calls send() or recv(), without MSG_NOSIGNAL.
 std::unique_ptr<Transfer> BackendMail::send(const void* from, uint64_t bytes, uint32_t to, Lane lane) {
   std::vector<at::Tensor> tensors{bytes_at(from, bytes)};
+  const gannet::sdk::BlockPipeSignal blocked;
   const std::lock_guard lock(issuing_);
   return std::make_unique<GlooTransfer>(backend_.send(tensors, static_cast<int>(to), lane));
 }
 
 std::unique_ptr<Transfer> BackendMail::receive(void* to, uint64_t bytes, uint32_t from, Lane lane) {
   std::vector<at::Tensor> tensors{bytes_at(to, bytes)};
+  const gannet::sdk::BlockPipeSignal blocked;
   const std::lock_guard lock(issuing_);
   return std::make_unique<GlooTransfer>(backend_.recv(tensors, static_cast<int>(from), lane));
 }

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <cerrno>
 #include <exception>
 #include <thread>
 
@@ -30,6 +31,33 @@ class BlockSignals {
 
  private:
   sigset_t before_;
+};
+
+/// While it exists, a write of this thread to a closed connection returns EPIPE and raises no SIGPIPE, which would end the
+/// program. For calls of libraries that write without MSG_NOSIGNAL on the program's threads; the program's handlers stay.
+class BlockPipeSignal {
+ public:
+  BlockPipeSignal() {
+    sigset_t pending;
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+  }
+  ~BlockPipeSignal() {
+    // The signal that a write has raised is taken here: it would end the program as soon as it is unblocked.
+    const timespec now{};
+    if (!was_pending_)
+      while (sigtimedwait(&pipe_, nullptr, &now) < 0 && errno == EINTR) {
+      }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  BlockPipeSignal(const BlockPipeSignal&) = delete;
+
+ private:
+  sigset_t pipe_, before_;
+  bool was_pending_ = false;
 };
 
 /// Runs `body` on a thread that receives no signals; threads that it starts receive none either.

@@ -108,8 +108,10 @@ void require_ranges(const GraphFile& file, const SymbolValues& values) {
     if (values[i] < symbol.min)
       refuse(places_of(file)[i] + " is " + std::to_string(values[i]) + ", and the graph takes at least " +
                  std::to_string(symbol.min),
-             symbol.min == 2 ? "PyTorch's export excludes the sizes 0 and 1, whose meaning in operators differs from others'"
-                             : "give a larger size");
+             symbol.min == 2
+                 ? "PyTorch's export excludes the sizes 0 and 1; where this is the last batch of the data, choose another "
+                   "batch size or number of samples, or drop it from the training (--dataloader_drop_last)"
+                 : "give a larger size");
     if (symbol.max && values[i] > *symbol.max)
       refuse(places_of(file)[i] + " is " + std::to_string(values[i]) + ", and the graph takes at most " +
                  std::to_string(*symbol.max),

@@ -14,6 +14,7 @@
 #include "batch.h"
 #include "dtype_names.h"
 #include "json_members.h"
+#include "model_type.h"
 #include "program.h"
 
 namespace gannet {
@@ -102,7 +103,7 @@ void read_tied(const Value& json, const std::string& path, const std::set<std::s
 }  // namespace
 
 ExportedConfig ExportedConfig::from(const ModelConfig& json, const std::string& folder) {
-  json.require_type({"gannet_exported"});
+  exported::require_exported(json);
   const std::string path = json.where();
   const Value values = json.values();
   if (const int64_t format = exported::integer(values, "format", path); format != exported::kFormat)
@@ -116,7 +117,9 @@ ExportedConfig ExportedConfig::from(const ModelConfig& json, const std::string& 
   config.parameters = tensors_of(values, "parameters", path, known);
   config.buffers = tensors_of(values, "buffers", path, known);
   read_tied(values, path, known, config);
-  const auto constants = load_safetensors(folder + "/constants.safetensors");
+  const std::string constants_file = folder + "/constants.safetensors";
+  if (!std::filesystem::exists(constants_file)) refuse_file(constants_file, "it is missing");
+  const auto constants = load_safetensors(constants_file);
   for (const Value& one : exported::list(values, "graphs", path)) {
     const auto is_name = [&](const char* name) { return one.is_string() && one.as_string() == name; };
     if (std::none_of(std::begin(kGraphs), std::end(kGraphs), is_name))

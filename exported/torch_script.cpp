@@ -88,6 +88,21 @@ size_t operators_in(torch::jit::Block& block) {
   return count;
 }
 
+// Checkpoints have parameters and buffers: another attribute that forward assigns would be lost on resume.
+void refuse_assigned_attributes(torch::jit::Block& block, const std::string& path) {
+  for (torch::jit::Node* const node : block.nodes()) {
+    for (torch::jit::Block* const inner : node->blocks()) refuse_assigned_attributes(*inner, path);
+    if (node->kind() != c10::prim::SetAttr) continue;
+    const c10::TypePtr type = node->inputs()[1]->type();
+    if (type->isSubtypeOf(*c10::TensorType::get())) continue;
+    const std::string name = node->s(c10::attr::name);
+    throw Error(ErrorCode::kUnsupported,
+                path + ": forward assigns the attribute '" + name + "', of type " + type->repr_str() +
+                    ", and checkpoints have only the parameters and buffers",
+                "make it a buffer: self.register_buffer('" + name + "', torch.tensor(...))");
+  }
+}
+
 }  // namespace
 
 // A call gets buffers as aliases of the registered ones. Writes into an alias are writes into the buffer; code that assigns
@@ -101,6 +116,11 @@ struct TorchScriptModule::Script {
   torch::jit::Module module;
   std::vector<Buffer> buffers;
 
+  std::shared_ptr<torch::jit::Graph> inlined_forward() const {
+    auto graph = torch::jit::toGraphFunction(module.get_method("forward").function()).graph()->copy();
+    torch::jit::Inline(*graph);
+    return graph;
+  }
   void give_buffers() {
     for (Buffer& one : buffers) one.module.setattr(one.name, one.alias = one.registered.detach());
   }
@@ -157,6 +177,7 @@ void TorchScriptModule::read_inputs() {
   if (!method)
     throw Error(ErrorCode::kUnsupported, path_ + ": the module has no method 'forward'",
                 "script a module that has one, and returns the loss");
+  refuse_assigned_attributes(*script_->inlined_forward()->block(), path_);
   const auto& arguments = method->function().getSchema().arguments();
   for (size_t i = 1; i < arguments.size(); ++i) {
     const c10::Argument& one = arguments[i];
@@ -220,10 +241,6 @@ void TorchScriptModule::train(bool on) {
   script_->module.train(on);
 }
 
-size_t TorchScriptModule::operators() const {
-  const auto graph = torch::jit::toGraphFunction(script_->module.get_method("forward").function()).graph()->copy();
-  torch::jit::Inline(*graph);
-  return operators_in(*graph->block());
-}
+size_t TorchScriptModule::operators() const { return operators_in(*script_->inlined_forward()->block()); }
 
 }  // namespace gannet

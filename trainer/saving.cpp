@@ -143,7 +143,7 @@ void TrainerBase::save_weights_alone(const std::string& folder) {
   const fs::path staged = fs::path(arguments_.output_dir) / ("." + fs::path(folder).filename().string() + ".tmp");
   if (is_first()) fs::create_directories(staged);
   engine_->process_group()->barrier();
-  engine_->save_16bit_model(staged.string());
+  save_weights(staged.string());
   write_state_into(staged.string());
   if (!is_first()) return;
   if (checkpoint_files_) checkpoint_files_(staged.string());
@@ -223,7 +223,15 @@ void TrainerBase::rotate_checkpoints() {
 }
 
 void TrainerBase::save_model(const std::string& folder) {
-  ensure_engine().save_16bit_model(folder.empty() ? arguments_.output_dir : folder);
+  ensure_engine();
+  save_weights(folder.empty() ? arguments_.output_dir : folder);
+}
+
+// At ZeRO stage 3 save_16bit_model writes only if the config says so, and logs that.
+void TrainerBase::save_weights(const std::string& folder) {
+  if (engine_->save_16bit_model(folder)) return;
+  engine_->save_fp32_model(folder);
+  if (is_first()) log_info(folder + "/model.safetensors has the fp32 weights");
 }
 
 void TrainerBase::save_state() {

@@ -46,7 +46,7 @@ ModelConfig& ModelConfig::overwrite(const Dict& values) {
   return *this;
 }
 
-void ModelConfig::require_type(std::initializer_list<const char*> types) const {
+void ModelConfig::require_type(std::initializer_list<const char*> types, const std::string& advice) const {
   const std::string found = text("model_type", "");
   if (found.empty()) return;
   std::vector<std::string> known;
@@ -55,8 +55,7 @@ void ModelConfig::require_type(std::initializer_list<const char*> types) const {
     known.push_back(in_quotes(type));
   }
   throw Error(ErrorCode::kUnsupported,
-              formatted("{}: model_type is '{}', and this model reads {}", where_, printable(found), join(known, ", ")),
-              "build the model of that type (docs/models.md lists them), or one of your own");
+              formatted("{}: model_type is '{}', and this model reads {}", where_, printable(found), join(known, ", ")), advice);
 }
 
 void ModelConfig::refuse(std::string_view key, const std::string& what) const {

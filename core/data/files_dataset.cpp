@@ -118,7 +118,7 @@ Samples samples_of_tokens(const Tokens& tokens, const std::string& path, int64_t
                 "give sequence_length (`gannet train`: --seq_len)");
   if (tokens.count < length)
     throw Error(ErrorCode::kArgument, formatted("{} holds {} tokens, fewer than one sample of {}", path, tokens.count, length),
-                "give a smaller sequence_length, or more tokens");
+                "give a smaller sequence_length (`gannet train`: --seq_len), or more tokens");
   return {{"input_ids", "labels"}, tokens.count / length, [read = tokens.read, length](int64_t sample) {
             const at::Tensor ids = read(sample * length, length).to(at::kLong);
             return NamedBatch{{"input_ids", ids}, {"labels", ids.clone()}};  // two tensors: a program may change one

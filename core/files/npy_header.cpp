@@ -57,8 +57,10 @@ class Header {
     throw Error(ErrorCode::kCorrupt, formatted("{}: its header has {}", path_, what), kSaveArrayAgain);
   }
   [[noreturn]] void fail_with_type(const std::string& type) const {
-    throw Error(ErrorCode::kUnsupported, formatted("{}: its elements are {}, for which there is no dtype", path_, type),
-                "save an array of booleans, integers or floating-point numbers");
+    throw Error(
+        ErrorCode::kUnsupported, formatted("{}: its elements are {}, for which there is no dtype", path_, type),
+        "save it as a dtype that LibTorch also has: array.astype(numpy.int64), or bool, uint8, uint16, int8 to int64, float16 to "
+        "float64");
   }
   at::ScalarType dtype_of(const std::string& type) const {
     const std::string_view kind = std::string_view(type).substr(type.empty() ? 0 : 1);

@@ -45,6 +45,26 @@ class Model(Case):
         text = self.gannet("model", "check", str(ARCHIVES / "residual"), code=0)
         self.assertRegex(text, r"(?m)^train\.fp32 .*(bit-equal|agrees \(\S+\))$")
 
+    def test_check_takes_no_gradient_for_a_gradient_of_zeros(self):
+        """PyTorch's cond gives zeros to the parameters of the branch that was not taken."""
+        folder = self.copied("odd")
+        probe = json.loads((folder / "probe.json").read_text())
+        for result in probe["results"].values():
+            result["gradient_norms"]["unused"] = 0.0
+        (folder / "probe.json").write_text(json.dumps(probe))
+        self.gannet("model", "check", str(folder), code=0)
+        probe["results"]["train.fp32"]["gradient_norms"]["unused"] = 0.5
+        (folder / "probe.json").write_text(json.dumps(probe))
+        self.assertIn("'unused' has a gradient there and none here", self.gannet("model", "check", str(folder), code=3))
+
+    def test_a_folder_of_transformers_is_to_be_exported(self):
+        (self.folder / "theirs").mkdir()
+        self.write("theirs/config.json", '{"model_type": "gpt2"}')
+        for command in ("info", "check", "cuts"):
+            text = self.gannet("model", command, "theirs", code=3)
+            self.assertIn("model_type is 'gpt2'", text)
+            self.assertIn("export the model from Python, by python -m gannet_export", text)
+
     def test_check_finds_one_changed_constant(self):
         folder = self.copied("gpt2")
         graph = folder / "graph.eval.fp32.json"

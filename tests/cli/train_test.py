@@ -163,6 +163,40 @@ class Train(Case):
                                                   "--bf16", "true", data="images", model=str(MODEL.parent / "residual")), code=0)
         self.assertRegex(text, r"4 updates, training loss \d\.\d+, evaluation loss \d")
 
+    def test_stage_3_writes_a_model_too(self):
+        """Without stage3_gather_16bit_weights_on_model_save."""
+        self.write("stage3.json", json.dumps({"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}}))
+        text = self.gannet("run", "--num_procs", "2", GANNET, "train", *self.options("out", "--max_steps", "2", "--deepspeed", "stage3.json"), code=0)
+        self.assertIn("out/model.safetensors has the fp32 weights", text)
+        self.assertEqual(len(self.names("out/model.safetensors")), 29)
+        self.gannet("train", *self.options("more", "--max_steps", "1")[2:], "--model", "out", code=0)
+
+    def test_every_sample_of_an_evaluation_counts_once(self):
+        """A last batch of two samples of ten, against all ten at once."""
+        (self.folder / "ten.bin").write_bytes((self.folder / "tokens.bin").read_bytes()[:10 * LENGTH * 2])
+        losses = []
+        for size in ("4", "10"):
+            text = self.gannet("train", *self.options(f"out{size}", "--max_steps", "1", "--eval_data", "ten.bin", "--do_eval",
+                                                      "--per_device_eval_batch_size", size), code=0)
+            losses.append(float(re.search(r"evaluation loss (\S+);", text).group(1)))
+        self.assertAlmostEqual(losses[0], losses[1], delta=1e-5)
+
+    def test_an_evaluation_that_fails_leaves_the_trained_model(self):
+        """Nine samples in batches of four: one is left, and the graph takes at least two rows."""
+        (self.folder / "nine.bin").write_bytes((self.folder / "tokens.bin").read_bytes()[:9 * LENGTH * 2])
+        text = self.gannet("train", *self.options("out", "--max_steps", "2", "--eval_data", "nine.bin", "--do_eval",
+                                                  "--per_device_eval_batch_size", "4"), code=2)
+        self.assertIn("is 1, and the graph takes at least 2", text)
+        self.assertIn("choose another batch size", text)
+        self.assertEqual(len(self.names("out/model.safetensors")), 29)
+
+    def test_the_models_folder_is_not_the_output(self):
+        shutil.copytree(MODEL, self.folder / "model")
+        before = self.weights("model")
+        text = self.gannet("train", *self.options("model/../model", "--max_steps", "1", model="model"), code=2)
+        self.assertIn("--output_dir is the model's folder", text)
+        self.assertEqual(self.weights("model"), before)
+
     def unequal(self):
         """Labels shorter than the inputs: a relation of the graph that does not hold."""
         folder = self.folder / "unequal"

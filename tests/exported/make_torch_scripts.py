@@ -3,7 +3,8 @@
     OMP_NUM_THREADS=1 VENV/bin/python tests/exported/make_torch_scripts.py tests/exported/torch_scripts
 
 words.pt has a tied weight, dropout, a batch norm, a buffer that forward assigns, and an argument with a default; traced.pt returns a tuple. The others
-are refused: frozen.pt (no parameters), number.pt (an argument that is an integer), other.pt (an operator of another library).
+are refused: frozen.pt (no parameters), number.pt (an argument that is an integer), counts.pt (an
+attribute that forward assigns and that is no buffer), other.pt (an operator of another library).
 expected.safetensors, of words.pt in train and eval mode, MODE.batch.NAME, MODE.loss, MODE.grad.NAME and MODE.buffer.NAME: after
 torch.manual_seed(7).
 """
@@ -55,6 +56,16 @@ class Number(torch.nn.Module):
         return self.net(x).sum() * times
 
 
+class Counts(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net, self.calls = torch.nn.Linear(4, 3), 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return self.net(x).sum() / self.calls
+
+
 class Other(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -91,6 +102,7 @@ def main(out):
     torch.jit.trace(Pair(), (torch.randn(3, 4), torch.tensor([0, 1, 2]))).save(str(out / "traced.pt"))
     torch.jit.freeze(torch.jit.script(Pair().eval())).save(str(out / "frozen.pt"))
     torch.jit.script(Number()).save(str(out / "number.pt"))
+    torch.jit.script(Counts()).save(str(out / "counts.pt"))
     library = torch.library.Library("otherlib", "DEF")
     library.define("twice(Tensor x) -> Tensor")
     library.impl("twice", lambda x: x * 2, "CompositeImplicitAutograd")

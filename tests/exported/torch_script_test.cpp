@@ -139,6 +139,9 @@ TEST(TorchScript, RefusesModelsThatCannotBeTrained) {
       AllOf(HasSubstr("other.pt: Unknown builtin op: otherlib::twice"), HasSubstr("must be linked into this program")));
   expect_refused(file("number.pt"), ErrorCode::kUnsupported,
                  HasSubstr("the argument 'times' of forward is of type int and has no default"));
+  expect_refused(
+      file("counts.pt"), ErrorCode::kUnsupported,
+      AllOf(HasSubstr("forward assigns the attribute 'calls', of type int"), HasSubstr("self.register_buffer('calls'")));
 }
 
 TEST(TorchScript, ChecksTheNamesOfABatch) {

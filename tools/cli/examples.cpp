@@ -51,7 +51,7 @@ Exit code: 0, whether it fits or not; 2 when an argument or the config is not ri
      R"(It also takes every training argument, under transformers' names (docs/training_arguments.md): --deepspeed CONFIG,
 --set key=value, --output_dir, --max_steps, --num_train_epochs, --learning_rate, --eval_strategy, --save_strategy,
 --resume_from_checkpoint and so on. The folder with the trained weights is again a model: `gannet model`, `gannet train`
-and Python read it.
+and Python read it; that of a TorchScript file has the weights, for Python's load_state_dict.
 
 Examples:
   gannet train --model model/ --data tokens.bin --seq_len 1024 --deepspeed ds_config.json --max_steps 1000 --output_dir out

@@ -40,7 +40,7 @@ void write_torch_script_config(const std::string& folder, const std::vector<std:
 
 void write_every_name(const std::string& folder, const std::vector<std::pair<std::string, std::string>>& tied) {
   const std::string path = formatted("{}/model.safetensors", folder);
-  if (tied.empty() || !fs::exists(path)) return;  // at stage 3 weights are gathered only if the config says so
+  if (tied.empty()) return;
   std::map<std::string, std::string> metadata;
   std::map<std::string, at::Tensor> tensors = load_safetensors(path, &metadata);
   for (const auto& [other, own] : tied)

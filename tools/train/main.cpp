@@ -15,6 +15,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -118,13 +119,15 @@ void train(const std::shared_ptr<Model>& model, const TrainingArguments& argumen
 
   Trainer<Model, NamedBatch> trainer(model, arguments, std::move(parts));
   const TrainOutput output = trainer.train();
-  Metrics metrics;
-  if (!options.eval_data.empty()) metrics = trainer.evaluate();
-  trainer.save_model();
-  trainer.save_state();
+  trainer.save_model();  // before the evaluation, which may fail
   if (trainer.state().is_world_process_zero) {
     facts.copy_files(arguments.output_dir);
     write_every_name(arguments.output_dir, facts.tied);
+  }
+  Metrics metrics;
+  if (!options.eval_data.empty()) metrics = trainer.evaluate();
+  trainer.save_state();
+  if (trainer.state().is_world_process_zero) {
     std::cout << formatted("{} updates, training loss {}", output.global_step, output.training_loss);
     if (const auto loss = metrics.find("eval_loss"); loss != metrics.end())
       std::cout << formatted(", evaluation loss {}", loss->second);
@@ -132,9 +135,21 @@ void train(const std::shared_ptr<Model>& model, const TrainingArguments& argumen
   }
 }
 
+// "model/" is "model" in messages.
+void strip_slashes(std::string& path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+}
+
 int run(int argc, char** argv) {
   TrainingArguments arguments = parse_training_arguments(argc, argv, {.leave = option_names()});
-  const Options options = parse_options(argc, argv);
+  Options options = parse_options(argc, argv);
+  strip_slashes(options.model);
+  strip_slashes(arguments.output_dir);
+  std::error_code ignored;
+  if (std::filesystem::equivalent(options.model, arguments.output_dir, ignored))
+    throw Error(ErrorCode::kArgument,
+                formatted("--output_dir is the model's folder, {}: its weights would be overwritten", options.model),
+                "give another --output_dir");
   at::manual_seed(static_cast<uint64_t>(arguments.seed));
   const bool evaluates = arguments.do_eval || arguments.eval_strategy != "no";
   if (evaluates && options.eval_data.empty())

@@ -320,7 +320,8 @@ Building::Building(const ModelConfig& json, const PretrainedOptions& options) : 
     Config config = options.config;
     if (!options.overwrite.empty()) config.overwrite(options.overwrite);
     if (const auto hidden_size = hidden_size_of(json.values())) fill_auto_sizes(config, *hidden_size);
-    state_->init.emplace(zero::Init::Options{std::move(config), {}, options.process_group, options.mesh, options.mpu});
+    if (config.is_zero3())
+      state_->init.emplace(zero::Init::Options{std::move(config), {}, options.process_group, options.mesh, options.mpu});
   }
   c10::set_default_dtype(c10::scalarTypeToTypeMeta(dtype));
 }

@@ -33,8 +33,10 @@ class ModelConfig {
   /// that is not in the file and that the model did not read, since it is probably misspelt.
   void require_known(const Dict& overwritten) const;
   /// Throws Error(kUnsupported) unless model_type is one of `types`; a config without a model_type
-  /// passes.
-  void require_type(std::initializer_list<const char*> types) const;
+  /// passes. `advice`: the error's next step.
+  void require_type(
+      std::initializer_list<const char*> types,
+      const std::string& advice = "build the model of that type (docs/models.md lists them), or one of your own") const;
   /// Throws Error(kUnsupported): "config.json: hidden_act is 'swish2', and <what>".
   [[noreturn]] void refuse(std::string_view key, const std::string& what) const;
 

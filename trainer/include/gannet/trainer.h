@@ -185,7 +185,9 @@ class Trainer : public TrainerBase {
     }
     if (!probe_) detail::fail_without("train_dataset", "train");
   }
-  at::Tensor measure_probe() override { return measure(*probe_, false, true).loss / std::max(1.0, items_of(*probe_)); }
+  at::Tensor measure_probe() override {
+    return measure(*probe_, false, items_of(*probe_)).loss / std::max(1.0, items_of(*probe_));
+  }
   void close_probe() override { probe_.reset(); }
 
   bool has_schedule() const override { return static_cast<bool>(parts_.lr_scheduler.function); }
@@ -223,7 +225,8 @@ class Trainer : public TrainerBase {
   }
   bool has_micro_batch() const override { return !batches_.empty(); }
   BatchMeasurement measure_micro_batch(size_t index) override {
-    return measure(batches_.at(index), false, index < batches_.counted());
+    Batch& batch = batches_.at(index);
+    return measure(batch, false, index < batches_.counted() ? items_of(batch) : 0);
   }
 
   bool has_pipeline_step_of(int64_t micro_batches) const override { return pipeline_engine_->has_schedule_for(micro_batches); }
@@ -267,11 +270,13 @@ class Trainer : public TrainerBase {
       return std::nullopt;
     }
     Batch& read = last_eval_batch();
-    BatchMeasurement measured = measure(read, with_predictions_, true);
+    const int64_t samples = samples_in(read);
+    BatchMeasurement measured = measure(read, with_predictions_, eval_items_of(read, samples));
     EvalBatch batch;
     if (counts) {
-      batch.items = items_of(read);
-      batch.samples = count_samples_of(read);
+      batch.items = eval_items_of(read, samples);
+      batch.samples = samples;
+      eval_share_.count(samples);
       batch.loss = measured.loss;
     }
     keep_predictions(batch, measured, counts);
@@ -287,11 +292,6 @@ class Trainer : public TrainerBase {
     if (!eval_share_.batch()) detail::fail_without("eval_dataset", "evaluate");
     return *eval_share_.batch();
   }
-  int64_t count_samples_of(const Batch& batch) {
-    const int64_t samples = samples_in(batch);
-    eval_share_.count(samples);
-    return samples;
-  }
   // For a batch that does not count, predictions and labels have no rows, but the usual dimensions.
   static void keep_predictions(EvalBatch& batch, const BatchMeasurement& measured, bool counts) {
     batch.predictions = measured.predictions;
@@ -306,7 +306,8 @@ class Trainer : public TrainerBase {
     std::vector<int64_t> samples;
     while (batches.size() < 2 * pipeline_engine_->num_stages() && eval_share_.read()) {
       batches.push_back(eval_share_.batch());
-      samples.push_back(count_samples_of(*batches.back()));
+      samples.push_back(samples_in(*batches.back()));
+      eval_share_.count(samples.back());
     }
     const size_t counted = batches.size();
     if (!some_rank_evaluates(counted > 0)) {
@@ -322,7 +323,7 @@ class Trainer : public TrainerBase {
     std::vector<at::Tensor> labels;
     size_t next = 0, labelled = 0;
     for (const auto& batch : batches) {
-      items.push_back(items.size() < counted ? items_of(*batch) : 0);
+      items.push_back(items.size() < counted ? eval_items_of(*batch, samples[items.size()]) : 0);
       if constexpr (detail::HasDataAndTarget<Batch>) labels.push_back(batch->target);
       if (!detail::HasDataAndTarget<Batch> || labels.back().defined()) ++labelled;
     }
@@ -364,7 +365,8 @@ class Trainer : public TrainerBase {
     return detail::first_micro_batch<Model, Batch>(*model_, train_data(), parts_.data_collator,
                                                    arguments().per_device_train_batch_size);
   }
-  double items_of(const Batch& batch) const {
+  // nullopt for a batch without labels.
+  std::optional<double> counted_items(const Batch& batch) const {
     if (parts_.count_items) return parts_.count_items(batch);
     if constexpr (detail::HasDataAndTarget<const Batch>)
       return static_cast<double>(count_labels(detail::labels_of_predictions<Model>(batch.target)));
@@ -374,7 +376,11 @@ class Trainer : public TrainerBase {
       if (is_pipeline())
         if (const Wire labels = to_micro_batch(batch).labels; labels.size() == 1)
           return static_cast<double>(count_labels(detail::labels_of_predictions<Model>(labels[0])));
-    return 1;
+    return std::nullopt;
+  }
+  double items_of(const Batch& batch) const { return counted_items(batch).value_or(1); }
+  double eval_items_of(const Batch& batch, int64_t samples) const {
+    return counted_items(batch).value_or(static_cast<double>(samples));
   }
   int64_t samples_in(const Batch& batch) const {
     if constexpr (detail::HasDataAndTarget<const Batch>) {
@@ -387,12 +393,11 @@ class Trainer : public TrainerBase {
       return eval_share_.samples_in_whole_batch();
     }
   }
-  // Measures a batch. The loss is summed over the batch's items; it is zero if the batch does not
-  // count.
-  BatchMeasurement measure(Batch& batch, bool with_predictions, bool counts) {
+  // Measures a batch. The loss is summed over the batch's items.
+  BatchMeasurement measure(Batch& batch, bool with_predictions, double items) {
     const detail::MeasuredBatch<Model, Batch> measured{*typed_engine_, *model_, parts_, arguments().label_smoothing_factor,
                                                        input_dtype_};
-    return detail::kept(measured.measure(batch, counts ? items_of(batch) : 0, with_predictions), with_predictions, parts_);
+    return detail::kept(measured.measure(batch, items, with_predictions), with_predictions, parts_);
   }
 
   std::shared_ptr<Model> model_;

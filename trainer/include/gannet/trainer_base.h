@@ -267,6 +267,7 @@ class TrainerBase {
   bool judge(const Metrics& metrics);
   // saving.cpp, resuming.cpp
   void save_checkpoint(bool is_for_stop);
+  void save_weights(const std::string& folder);
   void save_weights_alone(const std::string& folder);
   void save_whole(const std::string& name, bool is_for_stop);
   void clear_left_over() const;

@@ -72,7 +72,8 @@ struct TrainerParts {
   std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& labels)> preprocess_logits_for_metrics = {};
   std::vector<TrainerCallback> callbacks = {};
   std::function<BatchLoss(Engine<Model>&, Batch&)> compute_loss = {};
-  std::function<double(const Batch&)> count_items = {};  ///< default: labels other than -100; 1 for a type without labels
+  std::function<double(const Batch&)> count_items =
+      {};  ///< default: labels other than -100; without labels 1, and in an evaluation the samples
   std::shared_ptr<torch::optim::Optimizer> optimizer = {};
   LrSchedule lr_scheduler = {};
   /// Build the program's own loaders from the Trainer's options. eval_loader is called with this

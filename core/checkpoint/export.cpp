@@ -127,6 +127,7 @@ void make_folder(const std::string& folder) {
 }
 
 void check_folder(const std::string& folder, const ExportFormat& format) {
+  if (folder.empty()) throw Error(ErrorCode::kArgument, "the name of the folder to write into is empty", "name a folder");
   make_folder(folder);
   for (const std::string& name : files::names_in(folder)) {
     if (name.starts_with(format.stem) &&

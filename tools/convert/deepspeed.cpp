@@ -104,8 +104,7 @@ DeepSpeedReceipt import_deepspeed(const std::string& dir, const std::string& out
   const DeepSpeedFolder folder = open_deepspeed(dir, options.tag, options.weights_only);
   DeepSpeedReceipt receipt;
   receipt.source = folder.path;
-  if (files::kind_of(formatted("{}/{}", out, folder.tag)).exists)
-    throw Error(ErrorCode::kArgument, formatted("{} has a '{}' already", out, folder.tag), "name a folder that has none");
+  check_import_folder(out, folder.tag);
   const DeepSpeedState state = sort_out(folder, options.weights_only);
   checkpoint::Content content;
   content.tag = folder.tag;

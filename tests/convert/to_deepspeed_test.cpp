@@ -1,18 +1,8 @@
 // What is exported is what DeepSpeed 0.19.6 writes itself: a folder of its own, imported and exported for the same stage and
 // ranks, has the same objects and the same bytes of tensors. (bench/parity/there_and_back.py resumes DeepSpeed from exports.)
-#include <ATen/ops/empty.h>
-#include <ATen/ops/equal.h>
-
-#include <map>
 #include <set>
 
-#include "checkpoint/checkpoint.h"
-#include "convert/deepspeed.h"
-#include "convert/import_weights.h"
-#include "convert/staged_folder.h"
-#include "convert/write_deepspeed.h"
-#include "files/node.h"
-#include "files/support.h"
+#include "convert/exported_folders.h"
 #include "launched.h"
 
 namespace gannet::convert {
@@ -20,71 +10,7 @@ namespace {
 
 using namespace files;
 
-using Kind = Object::Kind;
 using testing::HasSubstr;
-
-std::string deepspeeds(const std::string& name) { return std::string(GANNET_SOURCE_DIR) + "/tests/convert/deepspeed/" + name; }
-
-std::string digits(const at::Tensor& tensor) {
-  const at::Tensor plain = tensor.contiguous();
-  std::string text;
-  for (size_t i = 0; i < plain.nbytes(); ++i) {
-    char two[3];
-    std::snprintf(two, sizeof(two), "%02x", static_cast<const unsigned char*>(plain.const_data_ptr())[i]);
-    text += two;
-  }
-  return text;
-}
-
-// Every leaf of a file's object by its path, as text: "optimizer_state_dict/loss_scaler": the class, ".../cur_scale": 1.
-class Leaves {
- public:
-  explicit Leaves(const std::string& path) : file_(std::make_shared<PtFile>(PtFile::open(path))) { add("", Node(file_)); }
-  std::map<std::string, std::string> texts;
-
- private:
-  void add(const std::string& path, const Node& node) {
-    const Object& object = node.object();
-    switch (object.kind) {
-      case Kind::kTensor:
-        texts[path] = std::string(c10::toString(object.tensor.dtype)) + " " + testing::PrintToString(object.tensor.sizes) + " " +
-                      digits(file_->read(object.tensor));
-        break;
-      case Kind::kRecord:
-        texts[path] = object.text;
-        [[fallthrough]];
-      case Kind::kDict:
-        if (object.kind == Kind::kDict) texts[path] = "a dict";
-        for (const auto& [key, value] : node.entries()) add(path + "/" + key, value);
-        break;
-      case Kind::kList:
-      case Kind::kTuple: {
-        texts[path] = "a sequence of " + std::to_string(node.items().size());
-        size_t i = 0;
-        for (const Node& item : node.items()) add(path + "/" + std::to_string(i++), item);
-        break;
-      }
-      case Kind::kNone:
-        texts[path] = "None";
-        break;
-      case Kind::kBool:
-        texts[path] = node.boolean() ? "True" : "False";
-        break;
-      case Kind::kInt:
-        texts[path] = testing::PrintToString(static_cast<double>(node.integer()));
-        break;
-      case Kind::kNumber:
-        texts[path] = testing::PrintToString(node.number());
-        break;
-      case Kind::kString:
-        texts[path] = node.text();
-        break;
-      default:
-        texts[path] = object.kind_name();
-    }
-  }
-  std::shared_ptr<PtFile> file_;
-};
 
 // DeepSpeed's fused Adam counts in one state of a group at stage 0; the others stay at 0. Ours are all equal.
 bool is_step_that_fused_adam_ignores(const std::string& path, const std::string& theirs) {
@@ -104,33 +30,6 @@ std::string without_padding(std::string theirs, const std::string& ours) {
 struct Exported {
   const char* name;
   int64_t stage, ranks;
-};
-
-class ToDeepSpeed : public FolderTest {
- protected:
-  checkpoint::Opened imported(const std::string& from, const std::string& to, const DeepSpeedOptions& options = {}) {
-    import_deepspeed(from, file(to), options);
-    return checkpoint::open(file(to), {});
-  }
-  // Whether the two checkpoints have the same parameters, states and buffers, bit for bit, and the same numbers.
-  void expect_equal(const checkpoint::Opened& one, const checkpoint::Opened& other) {
-    std::set<std::string> names, others;
-    for (const auto& tensor : one.tensors()) names.insert(tensor.name);
-    for (const auto& tensor : other.tensors()) others.insert(tensor.name);
-    EXPECT_EQ(names, others);
-    for (const std::string& name : names) {
-      const auto read = [&](const checkpoint::Opened& from) {
-        const checkpoint::TensorInfo* info = from.find(name);
-        at::Tensor tensor = at::empty(info->shape, info->dtype);
-        from.read({{name, 0, tensor}});
-        return tensor;
-      };
-      if (other.find(name)) EXPECT_TRUE(at::equal(read(one), read(other))) << name;
-    }
-    for (const char* key : {"global_steps", "applied_steps", "skipped_steps", "global_samples", "schedule_position", "groups",
-                            "loss_scaler", "client_state", "accumulation_steps"})
-      EXPECT_EQ(one.document().find(key)->to_json(), other.document().find(key)->to_json()) << key;
-  }
 };
 
 class SameFiles : public ToDeepSpeed, public testing::WithParamInterface<Exported> {};
@@ -211,6 +110,35 @@ TEST_F(ToDeepSpeed, AUniversalCheckpointThatLacksOneParametersStateIsRefused) {
   imported(file("out"), "again", {.weights_only = true});
 }
 
+TEST_F(ToDeepSpeed, AUniversalCheckpointThatLacksWhatAllParametersHadIsRefusedOrSaysSo) {
+  const auto opened = imported(deepspeeds("s2-fp32-r2"), "in");
+  const fs::path zero = root_ / "out/step4_universal/zero";
+  const auto import_without = [&](const std::vector<std::string>& files) {
+    fs::remove_all(root_ / "out");
+    fs::remove_all(root_ / "again");
+    write_universal(opened, file("out"), {});
+    for (const auto& parameter : fs::directory_iterator(zero))
+      for (const std::string& name : files)
+        if (parameter.is_directory()) fs::remove(parameter.path() / name);
+    return import_deepspeed(file("out"), file("again"), {}).to_string();
+  };
+  EXPECT_THAT(error_of(ErrorCode::kMismatch, [&] { import_without({"exp_avg.pt"}); }),
+              HasSubstr("no parameter has exp_avg.pt, and all have exp_avg_sq.pt"));
+  EXPECT_THAT(error_of(ErrorCode::kMismatch, [&] { import_without({"exp_avg_sq.pt"}); }),
+              HasSubstr("no parameter has exp_avg_sq.pt, and all have exp_avg.pt"));
+  EXPECT_THAT(import_without({"exp_avg.pt", "exp_avg_sq.pt"}),
+              HasSubstr("not taken: optimizer states: no parameter's folder has any"));
+  EXPECT_THAT(import_without({}), testing::Not(HasSubstr("not taken: optimizer states")));
+  fs::remove_all(root_ / "again");
+  fs::copy(zero / "second.weight", zero / "stray", fs::copy_options::recursive);
+  EXPECT_THAT(error_of(ErrorCode::kMismatch, [&] { imported(file("out"), "again"); }),
+              HasSubstr("zero/stray: param_shapes of mp_rank_00_model_states.pt has no such parameter"));
+  fs::remove_all(zero / "stray");
+  fs::remove_all(zero / "second.weight");
+  EXPECT_THAT(error_of(ErrorCode::kNotFound, [&] { imported(file("out"), "again"); }),
+              testing::AllOf(HasSubstr("second.weight/fp32.pt is missing"), HasSubstr("copy the whole folder again")));
+}
+
 // Made of s2-fp32-r2 and s3-bf16-r2 by DeepSpeed itself (make_deepspeed_fixtures.py).
 TEST_F(ToDeepSpeed, UniversalCheckpointsOfDeepSpeedHaveWhatTheyWereMadeOf) {
   for (const auto& [name, from] : {std::pair("universal-s2-r2", "s2-fp32-r2"), std::pair("universal-s3-r2", "s3-bf16-r2")}) {
@@ -277,66 +205,6 @@ TEST_F(ToDeepSpeed, RefusesWhatDeepSpeedDoesNotHave) {
               HasSubstr("only weights"));
 }
 
-// ---- the folder that is written into
-
-// Two processes with one id, as containers have, are two objects in this one.
-TEST_F(ToDeepSpeed, TwoExportsWithOneProcessIdShareNoFolder) {
-  {
-    StagedFolder one(file("out"), "step4"), two(file("out"), "step4");
-    EXPECT_NE(one.path(), two.path());
-    write_text(one.path() + "/of one", "");
-    write_text(two.path() + "/of two", "");
-    one.commit("latest");
-    EXPECT_THAT(error_of(ErrorCode::kArgument, [&] { two.commit("latest"); }), HasSubstr("has a 'step4' already"));
-  }
-  std::set<std::string> names;
-  for (const auto& entry : fs::recursive_directory_iterator(root_ / "out")) names.insert(fs::relative(entry, root_ / "out"));
-  EXPECT_EQ(names, (std::set<std::string>{"latest", "step4", "step4/of one"}));
-  EXPECT_EQ(read_text(file("out/latest")), "step4");
-}
-
-TEST_F(ToDeepSpeed, AnInterruptedExportIsNamedAndNotTakenOver) {
-  const auto opened = imported(deepspeeds("s2-fp32-r2"), "in");
-  const std::string left = file("out/.step4.tmp-" + std::to_string(::getpid()));
-  fs::create_directories(left);
-  write_text(left + "/zero_pp_rank_7_mp_rank_00_optim_states.pt", "");
-  const ToDeepSpeedReceipt receipt = write_deepspeed(opened, file("out"), {2, 1, 0}, {});
-  EXPECT_FALSE(fs::exists(root_ / "out/step4/zero_pp_rank_7_mp_rank_00_optim_states.pt"));
-  EXPECT_TRUE(fs::exists(left)) << "its process may still write";
-  EXPECT_THAT(receipt.to_string(), HasSubstr("note: " + left + " is from an export that was interrupted or still runs"));
-}
-
-TEST_F(ToDeepSpeed, TheFolderToWriteIntoIsNeitherUnnamedNorOfTheOtherKind) {
-  const std::string theirs = file("theirs"), ours = file("ours");
-  fs::copy(deepspeeds("s2-fp32-r2"), theirs, fs::copy_options::recursive);
-  const auto opened = imported(deepspeeds("s3-fp32-r2"), "ours");
-  fs::rename(theirs + "/step4", theirs + "/step8");
-  write_text(theirs + "/latest", "step8");
-  write_text(file("file"), "");
-  fs::create_symlink("nowhere", file("dangling"));
-  checkpoint::export_file(checkpoint::export_source(opened, false), file("w.safetensors"),
-                          {.format = checkpoint::safetensors_format()});
-  const std::string latest = read_text(ours + "/latest");
-  const auto refused = [&](const std::string& out, const std::string& text, const std::function<void()>& write) {
-    EXPECT_THAT(error_of(ErrorCode::kArgument, write), HasSubstr(text)) << out;
-  };
-  for (const auto& [out, text] :
-       {std::pair(std::string(), "the name of the folder to write into is empty"), std::pair(file("file"), "file is a file"),
-        std::pair(file("file/x/y"), "file is a file"), std::pair(file("dangling"), "dangling is a link to nothing"),
-        std::pair(theirs, "holds checkpoints of DeepSpeed"), std::pair(ours, "holds checkpoints of Gannet")}) {
-    if (out != ours) {
-      refused(out, text, [&] { import_deepspeed(deepspeeds("s3-fp32-r2"), out, {}); });
-      refused(out, text, [&] { import_weights(file("w.safetensors"), out, {}); });
-    }
-    if (out == theirs) continue;
-    refused(out, text, [&] { StagedFolder(out, "step8").commit("latest"); });
-    refused(out, text, [&] { write_universal(opened, out, {}); });
-  }
-  EXPECT_EQ(read_text(theirs + "/latest"), "step8");
-  EXPECT_EQ(read_text(ours + "/latest"), latest);
-  EXPECT_FALSE(fs::exists("/step4") || fs::exists("/step4_universal"));
-}
-
 // ---- the command
 
 launched::Outcome exporting(const std::string& arguments) {
@@ -350,8 +218,12 @@ TEST_F(ToDeepSpeed, IsACommandThatPrintsTheReceipt) {
   EXPECT_THAT(good.output,
               testing::AllOf(HasSubstr("exported " + file("in") + "/step4 as " + file("out") + "/step4, 4 files"),
                              HasSubstr("written: optimizer states exp_avg, exp_avg_sq, step 4"),
-                             HasSubstr("written: loss scale 131072.0"), HasSubstr("for ZeRO stage 3 on 2 ranks, in fp16")));
-  EXPECT_EQ(exporting(file("in") + " " + file("out") + " --format universal").exit_code, 0);
+                             HasSubstr("written: loss scale 131072.0"), HasSubstr("for ZeRO stage 3 on 2 ranks, in fp16"),
+                             testing::Not(HasSubstr("round_robin_gradients"))));
+  EXPECT_THAT(exporting(file("in") + " " + file("out") + " --format universal").output,
+              HasSubstr("not with round_robin_gradients"));
+  EXPECT_THAT(exporting(file("in") + " " + file("s2") + " --format deepspeed --stage 2 --ranks 2").output,
+              HasSubstr("not with round_robin_gradients"));
   const struct {
     std::string arguments, text;
   } kSlips[] = {

@@ -51,7 +51,7 @@ TEST_F(ToDeepSpeed, TheFolderToWriteIntoIsNeitherUnnamedNorOfTheOtherKind) {
   };
   for (const auto& [out, text] :
        {std::pair(std::string(), "the name of the folder to write into is empty"), std::pair(file("file"), "file is a file"),
-        std::pair(file("file/x/y"), "file is a file"), std::pair(file("dangling"), "dangling is a link to nothing"),
+        std::pair(file("file/x/y"), "file is a file"), std::pair(file("dangling"), "dangling is a dangling link"),
         std::pair(theirs, "holds checkpoints of DeepSpeed"), std::pair(ours, "holds checkpoints of Gannet")}) {
     if (out != ours) {
       refused(out, text, [&] { import_deepspeed(deepspeeds("s3-fp32-r2"), out, {}); });

@@ -60,7 +60,7 @@ TEST_F(DeepSpeedTest, RefusesFilesOfARunWithMoreRanks) {
 TEST_F(DeepSpeedTest, RefusesFilesOfTwoSaves) {
   const std::string from = copy("s2-fp32-r2"), optimizer = "/step4/zero_pp_rank_1_mp_rank_00_optim_states.pt";
   fs::copy(fixture("s3-fp32-r2") + optimizer, from + optimizer, fs::copy_options::overwrite_existing);
-  EXPECT_THAT(refused(ErrorCode::kCorrupt, from), HasSubstr("there is no 'single_partition_of_fp32_groups'"));
+  EXPECT_THAT(refused(ErrorCode::kMismatch, from), HasSubstr("zero_stage is 3, and rank 0's 2"));
   const std::string sizes = copy("s1-sgd-r1");  // its groups' sizes are those of a model with other parameters
   fs::copy(fixture("s2-fp32-r2") + "/step4/zero_pp_rank_0_mp_rank_00_optim_states.pt", sizes + "/step4",
            fs::copy_options::overwrite_existing);
@@ -77,8 +77,11 @@ TEST_F(DeepSpeedTest, RefusesRanksThatSteppedOrCountOtherwiseThanTheFirst) {
                                          "zero_pp_rank_0_mp_rank_00_optim_states.pt 4"),
                                HasSubstr(two)));
   }
-  fs::remove_all(root_ / "s3-fp32-r2");
-  const std::string from = copy("s3-fp32-r2");
+  for (const char* name : {"s2-fp32-r2", "s3-fp32-r2"}) fs::remove_all(root_ / name);
+  const std::string stages = copy("s2-fp32-r2"), from = copy("s3-fp32-r2");
+  change(stages + "/step4/zero_pp_rank_1_mp_rank_00_optim_states.pt", "zero_stage", "K\x02\x85", "K\x01\x85");
+  EXPECT_THAT(refused(ErrorCode::kMismatch, stages),
+              HasSubstr("zero_pp_rank_1_mp_rank_00_optim_states.pt: zero_stage is 1, and rank 0's 2"));
   change(from + "/step4/zero_pp_rank_1_mp_rank_00_model_states.pt", "global_steps", "K\x04", "K\x09");
   EXPECT_THAT(refused(ErrorCode::kMismatch, from),
               testing::AllOf(HasSubstr("zero_pp_rank_1_mp_rank_00_model_states.pt: global_steps is 9, and 4 in "

@@ -256,6 +256,10 @@ void add_sharded(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedStat
   const files::Node saved = folder.optimizers[0].at("optimizer_state_dict");
   const auto stage = saved.find("zero_stage");
   state.stage = stage ? stage->integer() : 1;  // BF16_Optimizer is stage 1 and does not store it
+  for (const files::Node& optimizer : folder.optimizers)
+    if (const auto of_rank = optimizer.at("optimizer_state_dict").find("zero_stage");
+        of_rank && of_rank->integer() != state.stage)
+      differ(*of_rank, formatted("zero_stage is {}, and rank 0's {}", of_rank->integer(), state.stage));
   if (const auto scaler = saved.find("loss_scaler")) state.scaler = {*scaler};
   if (state.stage == 3)
     add_sub_groups(folder, weights_only, state);

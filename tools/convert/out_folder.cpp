@@ -22,7 +22,7 @@ void check_out_folder(const std::string& out, const std::string& name) {
       throw Error(ErrorCode::kArgument, formatted("cannot make the folder {}: {} is a file", out, path.string()),
                   "name another folder");
     if (!kind.exists && std::filesystem::is_symlink(path, failure))
-      throw Error(ErrorCode::kArgument, formatted("cannot make the folder {}: {} is a link to nothing", out, path.string()),
+      throw Error(ErrorCode::kArgument, formatted("cannot make the folder {}: {} is a dangling link", out, path.string()),
                   "remove the link, or make the folder that it names");
     if (kind.exists || path == path.parent_path()) break;
   }

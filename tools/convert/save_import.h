@@ -21,8 +21,7 @@ namespace gannet::convert {
 inline void check_import_folder(const std::string& out, const std::string& tag) {
   check_out_folder(out, tag);
   if (is_deepspeed_folder(out))
-    throw Error(ErrorCode::kArgument,
-                formatted("{} holds checkpoints of DeepSpeed, and Gannet's have a 'latest' of their own", out),
+    throw Error(ErrorCode::kArgument, formatted("{} holds checkpoints of DeepSpeed, and Gannet's cannot share its 'latest'", out),
                 "name another folder");
 }
 

@@ -32,7 +32,7 @@ StagedFolder::StagedFolder(std::string out, std::string name) : out_(std::move(o
   check_out_folder(out_, name_);
   if (checkpoint::holds_checkpoints(out_))
     throw Error(ErrorCode::kArgument,
-                formatted("{} holds checkpoints of Gannet, and DeepSpeed's have a 'latest' of their own", out_),
+                formatted("{} holds checkpoints of Gannet, and DeepSpeed's cannot share its 'latest'", out_),
                 "name another folder");
   is_new_ = !files::kind_of(out_).exists;
   std::error_code failure;

@@ -61,6 +61,9 @@ TEST_F(ToDeepSpeed, TheFolderToWriteIntoIsNeitherUnnamedNorOfTheOtherKind) {
     refused(out, text, [&] { StagedFolder(out, "step8").commit("latest"); });
     refused(out, text, [&] { write_universal(opened, out, {}); });
   }
+  import_weights(file("w.safetensors"), file("weights"), {});
+  refused(file("weights"), "has a 'weights' already\n  (name a folder that has none, or another --tag)",
+          [&] { import_weights(file("w.safetensors"), file("weights"), {}); });
   EXPECT_EQ(read_text(theirs + "/latest"), "step8");
   EXPECT_EQ(read_text(ours + "/latest"), latest);
   EXPECT_FALSE(fs::exists("/step4") || fs::exists("/step4_universal"));

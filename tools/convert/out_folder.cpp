@@ -9,11 +9,11 @@
 
 namespace gannet::convert {
 
-void refuse_existing(const std::string& out, const std::string& name) {
-  throw Error(ErrorCode::kArgument, formatted("{} has a '{}' already", out, name), "name a folder that has none, or remove it");
+void refuse_existing(const std::string& out, const std::string& name, const std::string& next) {
+  throw Error(ErrorCode::kArgument, formatted("{} has a '{}' already", out, name), next);
 }
 
-void check_out_folder(const std::string& out, const std::string& name) {
+void check_out_folder(const std::string& out, const std::string& name, const std::string& next) {
   if (out.empty()) throw Error(ErrorCode::kArgument, "the name of the folder to write into is empty", "name a folder");
   std::error_code failure;
   for (std::filesystem::path path = out; !path.empty(); path = path.parent_path()) {
@@ -26,7 +26,7 @@ void check_out_folder(const std::string& out, const std::string& name) {
                   "remove the link, or make the folder that it names");
     if (kind.exists || path == path.parent_path()) break;
   }
-  if (files::kind_of(formatted("{}/{}", out, name)).exists) refuse_existing(out, name);
+  if (files::kind_of(formatted("{}/{}", out, name)).exists) refuse_existing(out, name, next);
 }
 
 }  // namespace gannet::convert

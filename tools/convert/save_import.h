@@ -18,8 +18,8 @@
 namespace gannet::convert {
 
 // Throws the errors of check_out_folder(), and Error(kArgument) if `out` is DeepSpeed's, whose `latest` the import would replace.
-inline void check_import_folder(const std::string& out, const std::string& tag) {
-  check_out_folder(out, tag);
+inline void check_import_folder(const std::string& out, const std::string& tag, const std::string& next = kNameAnother) {
+  check_out_folder(out, tag, next);
   if (is_deepspeed_folder(out))
     throw Error(ErrorCode::kArgument, formatted("{} holds checkpoints of DeepSpeed, and Gannet's cannot share its 'latest'", out),
                 "name another folder");

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
+#include <random>
 #include <set>
 #include <utility>
 
@@ -155,7 +156,8 @@ ExportResult write(const ExportSource& from, const std::string& folder, const Ex
                                           size_text(result.bytes), folder, size_text(free)));
   if (shards.size() > 1) result.files.push_back(formatted("{}{}.index.json", options.format.stem, options.format.extension));
 
-  auto staged = [&](const std::string& name) { return formatted("{}/.{}.tmp-{}", folder, name, ::getpid()); };
+  const std::string own = formatted("{:08x}", std::random_device()());  // process ids of two containers may be equal
+  auto staged = [&](const std::string& name) { return formatted("{}/.{}.tmp-{}", folder, name, own); };
   try {
     for (const ExportShard& shard : shards)
       options.format.write(staged(shard.name), shard.items, [&](const auto& use) { each_tensor(from, shard.items, use); });

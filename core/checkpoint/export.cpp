@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
+#include <random>
 #include <set>
 #include <utility>
 
@@ -127,6 +128,7 @@ void make_folder(const std::string& folder) {
 }
 
 void check_folder(const std::string& folder, const ExportFormat& format) {
+  if (folder.empty()) throw Error(ErrorCode::kArgument, "the name of the folder to write into is empty", "name a folder");
   make_folder(folder);
   for (const std::string& name : files::names_in(folder)) {
     if (name.starts_with(format.stem) &&
@@ -154,7 +156,8 @@ ExportResult write(const ExportSource& from, const std::string& folder, const Ex
                                           size_text(result.bytes), folder, size_text(free)));
   if (shards.size() > 1) result.files.push_back(formatted("{}{}.index.json", options.format.stem, options.format.extension));
 
-  auto staged = [&](const std::string& name) { return formatted("{}/.{}.tmp-{}", folder, name, ::getpid()); };
+  const std::string own = formatted("{:08x}", std::random_device()());  // process ids of two containers may be equal
+  auto staged = [&](const std::string& name) { return formatted("{}/.{}.tmp-{}", folder, name, own); };
   try {
     for (const ExportShard& shard : shards)
       options.format.write(staged(shard.name), shard.items, [&](const auto& use) { each_tensor(from, shard.items, use); });

@@ -57,6 +57,21 @@ TEST_F(Export, one_file_holds_weights_and_buffers_under_their_own_names) {
   EXPECT_TRUE(at::equal(tensors.at("count"), count_));
 }
 
+// Containers number their processes alike: this file may be one that another export still writes.
+TEST_F(Export, a_staged_file_of_another_process_with_this_id_is_left_alone) {
+  fs::create_directories(out());
+  const std::string other = out() + "/.model.safetensors.tmp-" + std::to_string(::getpid());
+  write_text(other, "half");
+  export_model(open(folder(), {}), out(), {});
+  EXPECT_EQ(read_text(other), "half");
+  EXPECT_EQ(load_safetensors(out() + "/model.safetensors").size(), 4u);
+}
+
+TEST_F(Export, an_unnamed_folder_is_refused) {
+  EXPECT_THAT(error_of(ErrorCode::kArgument, [&] { export_model(open(folder(), {}), "", {}); }),
+              HasSubstr("the name of the folder to write into is empty"));
+}
+
 TEST_F(Export, sixteen_bit_rounds_floating_point_alone) {
   export_model(open(folder(), {}), out(), {.dtype = at::kBFloat16});
   const auto tensors = load_safetensors(out() + "/model.safetensors");

@@ -10,7 +10,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "convert/assign.h"
-#include "convert/deepspeed_folder.h"
+#include "convert/deepspeed_folders.h"
 #include "files/pieces.h"
 #include "files/support.h"
 #include "launched.h"
@@ -22,8 +22,6 @@ using namespace files;
 
 using nlohmann::json;
 using testing::HasSubstr;
-
-std::string fixture(const std::string& name) { return std::string(GANNET_SOURCE_DIR) + "/tests/convert/deepspeed/" + name; }
 
 json expected(const std::string& name) { return json::parse(read_text(fixture(name) + "/expected.json")); }
 
@@ -42,25 +40,6 @@ std::string digits(const checkpoint::Opened& opened, const std::string& name) {
   }
   return text;
 }
-
-class DeepSpeedTest : public FolderTest {
- protected:
-  checkpoint::Opened imported(const std::string& from, const DeepSpeedOptions& options = {}) {
-    receipt_ = import_deepspeed(from, file("out"), options);
-    return checkpoint::open(file("out"), {});
-  }
-  // A copy of a fixture to do harm to.
-  std::string copy(const std::string& name) {
-    fs::copy(fixture(name), root_ / name, fs::copy_options::recursive);
-    return file(name);
-  }
-  std::string refused(ErrorCode code, const std::string& from, const DeepSpeedOptions& options = {}) {
-    const std::string text = error_of(code, [&] { import_deepspeed(from, file("out"), options); });
-    EXPECT_FALSE(fs::exists(root_ / "out")) << "something was left behind";
-    return text;
-  }
-  DeepSpeedReceipt receipt_;
-};
 
 class EveryFixture : public DeepSpeedTest, public testing::WithParamInterface<const char*> {};
 
@@ -191,125 +170,6 @@ TEST_F(DeepSpeedTest, RefusesStatesThatAreNotOnePerElementByTheirNames) {
               testing::AllOf(HasSubstr("the optimizer state 'mu_product'"), HasSubstr("--weights-only")));
   const auto opened = imported(fixture("s1-nadam-r1"), {.weights_only = true});
   for (const auto& tensor : opened.tensors()) EXPECT_FALSE(tensor.name.starts_with("state/")) << tensor.name;
-}
-
-// ---- folders that are not whole
-
-TEST_F(DeepSpeedTest, NamesTheFileOfARankThatIsMissing) {
-  const std::string from = copy("s2-fp32-r2");
-  fs::remove(from + "/step4/zero_pp_rank_1_mp_rank_00_optim_states.pt");
-  EXPECT_THAT(refused(ErrorCode::kNotFound, from),
-              testing::AllOf(HasSubstr("partition_count is 2"), HasSubstr("those of rank 1 are missing")));
-  fs::copy(fixture("s2-fp32-r2") + "/step4/zero_pp_rank_1_mp_rank_00_optim_states.pt", from + "/step4");
-  fs::remove(from + "/step4/zero_pp_rank_0_mp_rank_00_optim_states.pt");
-  EXPECT_THAT(refused(ErrorCode::kNotFound, from), HasSubstr("zero_pp_rank_0_mp_rank_00_optim_states.pt is missing"));
-  fs::remove(from + "/step4/zero_pp_rank_1_mp_rank_00_optim_states.pt");
-  EXPECT_THAT(refused(ErrorCode::kNotFound, from), HasSubstr("the ranks' optimizer files"));
-  fs::remove(from + "/step4/mp_rank_00_model_states.pt");
-  fs::copy(fixture("s2-fp32-r2") + "/step4/zero_pp_rank_0_mp_rank_00_optim_states.pt", from + "/step4");
-  EXPECT_THAT(refused(ErrorCode::kNotFound, from), HasSubstr("no file of the model"));
-}
-
-TEST_F(DeepSpeedTest, NamesTheModelFileOfARankThatIsMissingAtStage3) {
-  const std::string from = copy("s3-fp32-r2");
-  fs::remove(from + "/step4/zero_pp_rank_1_mp_rank_00_model_states.pt");
-  EXPECT_THAT(refused(ErrorCode::kNotFound, from), HasSubstr("model files of 1 rank"));
-}
-
-TEST_F(DeepSpeedTest, RefusesFilesOfARunWithMoreRanks) {
-  const std::string from = copy("s2-fp32-r1");
-  fs::copy(fixture("s2-fp32-r2") + "/step4/zero_pp_rank_1_mp_rank_00_optim_states.pt", from + "/step4");
-  EXPECT_THAT(refused(ErrorCode::kMismatch, from),
-              testing::AllOf(HasSubstr("partition_count is 1"), HasSubstr("files of 2 ranks")));
-}
-
-TEST_F(DeepSpeedTest, RefusesFilesOfTwoSaves) {
-  const std::string from = copy("s2-fp32-r2"), optimizer = "/step4/zero_pp_rank_1_mp_rank_00_optim_states.pt";
-  fs::copy(fixture("s3-fp32-r2") + optimizer, from + optimizer, fs::copy_options::overwrite_existing);
-  EXPECT_THAT(refused(ErrorCode::kCorrupt, from), HasSubstr("there is no 'single_partition_of_fp32_groups'"));
-  const std::string sizes = copy("s1-sgd-r1");  // its groups' sizes are those of a model with other parameters
-  fs::copy(fixture("s2-fp32-r2") + "/step4/zero_pp_rank_0_mp_rank_00_optim_states.pt", sizes + "/step4",
-           fs::copy_options::overwrite_existing);
-  EXPECT_THAT(refused(ErrorCode::kNotFound, sizes), HasSubstr("partition_count is 2"));
-}
-
-TEST_F(DeepSpeedTest, RefusesPartitionsOfOtherSizesThanTheModels) {
-  const std::string from = copy("s2-fp32-r1"), name = from + "/step4/mp_rank_00_model_states.pt";
-  std::string bytes = read_text(name);
-  // The shape of embed.weight in param_shapes, (7, 4), becomes (9, 4), and the pickle's checksum what it then is.
-  const size_t directory = bytes.find("PK\x01\x02"),
-               start = 30 + static_cast<uint8_t>(bytes[26]) + 256 * static_cast<uint8_t>(bytes[27]) +
-                       static_cast<uint8_t>(bytes[28]) + 256 * static_cast<uint8_t>(bytes[29]);
-  uint32_t size = 0;
-  std::memcpy(&size, bytes.data() + directory + 24, sizeof(size));
-  const auto checksum = [&] {
-    return le(static_cast<uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(bytes.data()) + start, size)));
-  };
-  const std::string before = checksum();
-  const size_t at = bytes.find("K\x07K\x04\x86", bytes.find("param_shapes"));
-  ASSERT_NE(at, std::string::npos);
-  bytes[at + 1] = 9;
-  const std::string after = checksum();
-  for (size_t place = 0; (place = bytes.find(before, place)) != bytes.npos;) bytes.replace(place, 4, after);
-  write_text(name, bytes);
-  EXPECT_THAT(refused(ErrorCode::kMismatch, from),
-              testing::AllOf(HasSubstr("by param_shapes"), HasSubstr("partitions of 1 rank")));
-}
-
-TEST_F(DeepSpeedTest, RefusesOptimizerFilesOfABf16RunBesideOthers) {
-  const std::string from = copy("s2-fp32-r2");
-  fs::copy(fixture("s1-bf16-r2") + "/step4/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt", from + "/step4");
-  EXPECT_THAT(refused(ErrorCode::kMismatch, from), HasSubstr("optimizer files of a bf16 run"));
-}
-
-TEST_F(DeepSpeedTest, RefusesAModelOfStage3BesideOneOfAnotherStage) {
-  const std::string from = copy("s3-fp32-r2");
-  fs::copy(fixture("s2-fp32-r2") + "/step4/mp_rank_00_model_states.pt", from + "/step4");
-  EXPECT_THAT(refused(ErrorCode::kMismatch, from), HasSubstr("the model of stage 3"));
-}
-
-TEST_F(DeepSpeedTest, RefusesAFileThatIsCut) {
-  const std::string from = copy("s3-bf16-r2"), name = from + "/step4/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt";
-  for (const uint64_t kept : {fs::file_size(name) / 2, uint64_t{0}}) {
-    fs::resize_file(name, kept);
-    EXPECT_THAT(refused(ErrorCode::kCorrupt, from), HasSubstr("bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"));
-  }
-}
-
-TEST_F(DeepSpeedTest, ChoosesNoTagThatNobodyNamed) {
-  const std::string from = copy("s2-fp32-r1");
-  fs::remove(from + "/latest");
-  EXPECT_THAT(refused(ErrorCode::kNotFound, from), testing::AllOf(HasSubstr("no 'latest'"), HasSubstr("--tag step4")));
-  write_text(from + "/latest", "step8");
-  EXPECT_THAT(refused(ErrorCode::kNotFound, from), testing::AllOf(HasSubstr("names 'step8'"), HasSubstr("there are: step4")));
-  EXPECT_THAT(refused(ErrorCode::kNotFound, from, {.tag = "step9"}), HasSubstr("no checkpoint 'step9'"));
-  write_text(from + "/latest", "../s2-fp32-r1/step4");
-  EXPECT_THAT(refused(ErrorCode::kArgument, from), HasSubstr("is not a tag"));
-  EXPECT_THAT(refused(ErrorCode::kNotFound, file("nowhere")), HasSubstr("there is no folder"));
-  EXPECT_EQ(imported(from, {.tag = "step4"}).tag(), "step4");
-}
-
-TEST_F(DeepSpeedTest, TakesTheFolderOfATagToo) { EXPECT_EQ(imported(fixture("s3-fp32-r2") + "/step4").tag(), "step4"); }
-
-TEST_F(DeepSpeedTest, RefusesWhatItDoesNotImportByName) {
-  const struct {
-    const char *file, *text;
-  } kCases[] = {
-      {"layer_03-model_01-model_states.pt", "tensor parallelism (layer_03-model_01-model_states.pt)"},
-      {"layer_03-slice_00-model_states.pt", "a pipeline whose topology has axes besides pipe, data and model"},
-      {"layer_0_expert_2_mp_rank_00_model_states.pt", "a mixture of experts"},
-      {"expp_rank_1_mp_rank_00_optim_states.pt", "a mixture of experts"},
-      {"mp_rank_01_model_states.pt", "tensor parallelism (mp_rank_01_model_states.pt)"},
-      {"zero/first.weight/fp32.pt", "a universal checkpoint"},
-      {"offloaded_tensors/rank00/x.swp", "swap files"},
-  };
-  for (const auto& [name, text] : kCases) {
-    fs::remove_all(root_ / "s2-fp32-r1");
-    const std::string from = copy("s2-fp32-r1");
-    fs::create_directories(fs::path(from + "/step4/" + name).parent_path());
-    write_text(from + "/step4/" + name, "");
-    EXPECT_THAT(refused(ErrorCode::kUnsupported, from), HasSubstr(text)) << name;
-  }
 }
 
 // ---- the command

@@ -1,16 +1,8 @@
 // What is exported is what DeepSpeed 0.19.6 writes itself: a folder of its own, imported and exported for the same stage and
 // ranks, has the same objects and the same bytes of tensors. (bench/parity/there_and_back.py resumes DeepSpeed from exports.)
-#include <ATen/ops/empty.h>
-#include <ATen/ops/equal.h>
-
-#include <map>
 #include <set>
 
-#include "checkpoint/checkpoint.h"
-#include "convert/deepspeed.h"
-#include "convert/write_deepspeed.h"
-#include "files/node.h"
-#include "files/support.h"
+#include "convert/exported_folders.h"
 #include "launched.h"
 
 namespace gannet::convert {
@@ -18,71 +10,7 @@ namespace {
 
 using namespace files;
 
-using Kind = Object::Kind;
 using testing::HasSubstr;
-
-std::string deepspeeds(const std::string& name) { return std::string(GANNET_SOURCE_DIR) + "/tests/convert/deepspeed/" + name; }
-
-std::string digits(const at::Tensor& tensor) {
-  const at::Tensor plain = tensor.contiguous();
-  std::string text;
-  for (size_t i = 0; i < plain.nbytes(); ++i) {
-    char two[3];
-    std::snprintf(two, sizeof(two), "%02x", static_cast<const unsigned char*>(plain.const_data_ptr())[i]);
-    text += two;
-  }
-  return text;
-}
-
-// Every leaf of a file's object by its path, as text: "optimizer_state_dict/loss_scaler": the class, ".../cur_scale": 1.
-class Leaves {
- public:
-  explicit Leaves(const std::string& path) : file_(std::make_shared<PtFile>(PtFile::open(path))) { add("", Node(file_)); }
-  std::map<std::string, std::string> texts;
-
- private:
-  void add(const std::string& path, const Node& node) {
-    const Object& object = node.object();
-    switch (object.kind) {
-      case Kind::kTensor:
-        texts[path] = std::string(c10::toString(object.tensor.dtype)) + " " + testing::PrintToString(object.tensor.sizes) + " " +
-                      digits(file_->read(object.tensor));
-        break;
-      case Kind::kRecord:
-        texts[path] = object.text;
-        [[fallthrough]];
-      case Kind::kDict:
-        if (object.kind == Kind::kDict) texts[path] = "a dict";
-        for (const auto& [key, value] : node.entries()) add(path + "/" + key, value);
-        break;
-      case Kind::kList:
-      case Kind::kTuple: {
-        texts[path] = "a sequence of " + std::to_string(node.items().size());
-        size_t i = 0;
-        for (const Node& item : node.items()) add(path + "/" + std::to_string(i++), item);
-        break;
-      }
-      case Kind::kNone:
-        texts[path] = "None";
-        break;
-      case Kind::kBool:
-        texts[path] = node.boolean() ? "True" : "False";
-        break;
-      case Kind::kInt:
-        texts[path] = testing::PrintToString(static_cast<double>(node.integer()));
-        break;
-      case Kind::kNumber:
-        texts[path] = testing::PrintToString(node.number());
-        break;
-      case Kind::kString:
-        texts[path] = node.text();
-        break;
-      default:
-        texts[path] = object.kind_name();
-    }
-  }
-  std::shared_ptr<PtFile> file_;
-};
 
 // DeepSpeed's fused Adam counts in one state of a group at stage 0; the others stay at 0. Ours are all equal.
 bool is_step_that_fused_adam_ignores(const std::string& path, const std::string& theirs) {
@@ -102,33 +30,6 @@ std::string without_padding(std::string theirs, const std::string& ours) {
 struct Exported {
   const char* name;
   int64_t stage, ranks;
-};
-
-class ToDeepSpeed : public FolderTest {
- protected:
-  checkpoint::Opened imported(const std::string& from, const std::string& to, const DeepSpeedOptions& options = {}) {
-    import_deepspeed(from, file(to), options);
-    return checkpoint::open(file(to), {});
-  }
-  // Whether the two checkpoints have the same parameters, states and buffers, bit for bit, and the same numbers.
-  void expect_equal(const checkpoint::Opened& one, const checkpoint::Opened& other) {
-    std::set<std::string> names, others;
-    for (const auto& tensor : one.tensors()) names.insert(tensor.name);
-    for (const auto& tensor : other.tensors()) others.insert(tensor.name);
-    EXPECT_EQ(names, others);
-    for (const std::string& name : names) {
-      const auto read = [&](const checkpoint::Opened& from) {
-        const checkpoint::TensorInfo* info = from.find(name);
-        at::Tensor tensor = at::empty(info->shape, info->dtype);
-        from.read({{name, 0, tensor}});
-        return tensor;
-      };
-      if (other.find(name)) EXPECT_TRUE(at::equal(read(one), read(other))) << name;
-    }
-    for (const char* key : {"global_steps", "applied_steps", "skipped_steps", "global_samples", "schedule_position", "groups",
-                            "loss_scaler", "client_state", "accumulation_steps"})
-      EXPECT_EQ(one.document().find(key)->to_json(), other.document().find(key)->to_json()) << key;
-  }
 };
 
 class SameFiles : public ToDeepSpeed, public testing::WithParamInterface<Exported> {};
@@ -209,6 +110,35 @@ TEST_F(ToDeepSpeed, AUniversalCheckpointThatLacksOneParametersStateIsRefused) {
   imported(file("out"), "again", {.weights_only = true});
 }
 
+TEST_F(ToDeepSpeed, AUniversalCheckpointThatLacksWhatAllParametersHadIsRefusedOrSaysSo) {
+  const auto opened = imported(deepspeeds("s2-fp32-r2"), "in");
+  const fs::path zero = root_ / "out/step4_universal/zero";
+  const auto import_without = [&](const std::vector<std::string>& files) {
+    fs::remove_all(root_ / "out");
+    fs::remove_all(root_ / "again");
+    write_universal(opened, file("out"), {});
+    for (const auto& parameter : fs::directory_iterator(zero))
+      for (const std::string& name : files)
+        if (parameter.is_directory()) fs::remove(parameter.path() / name);
+    return import_deepspeed(file("out"), file("again"), {}).to_string();
+  };
+  EXPECT_THAT(error_of(ErrorCode::kMismatch, [&] { import_without({"exp_avg.pt"}); }),
+              HasSubstr("no parameter has exp_avg.pt, and all have exp_avg_sq.pt"));
+  EXPECT_THAT(error_of(ErrorCode::kMismatch, [&] { import_without({"exp_avg_sq.pt"}); }),
+              HasSubstr("no parameter has exp_avg_sq.pt, and all have exp_avg.pt"));
+  EXPECT_THAT(import_without({"exp_avg.pt", "exp_avg_sq.pt"}),
+              HasSubstr("not taken: optimizer states: no parameter's folder has any"));
+  EXPECT_THAT(import_without({}), testing::Not(HasSubstr("not taken: optimizer states")));
+  fs::remove_all(root_ / "again");
+  fs::copy(zero / "second.weight", zero / "stray", fs::copy_options::recursive);
+  EXPECT_THAT(error_of(ErrorCode::kMismatch, [&] { imported(file("out"), "again"); }),
+              HasSubstr("zero/stray: param_shapes of mp_rank_00_model_states.pt has no such parameter"));
+  fs::remove_all(zero / "stray");
+  fs::remove_all(zero / "second.weight");
+  EXPECT_THAT(error_of(ErrorCode::kNotFound, [&] { imported(file("out"), "again"); }),
+              testing::AllOf(HasSubstr("second.weight/fp32.pt is missing"), HasSubstr("copy the whole folder again")));
+}
+
 // Made of s2-fp32-r2 and s3-bf16-r2 by DeepSpeed itself (make_deepspeed_fixtures.py).
 TEST_F(ToDeepSpeed, UniversalCheckpointsOfDeepSpeedHaveWhatTheyWereMadeOf) {
   for (const auto& [name, from] : {std::pair("universal-s2-r2", "s2-fp32-r2"), std::pair("universal-s3-r2", "s3-bf16-r2")}) {
@@ -262,6 +192,7 @@ TEST_F(ToDeepSpeed, RefusesWhatDeepSpeedDoesNotHave) {
   };
   EXPECT_THAT(refused({4, 1, 0}), HasSubstr("ZeRO has the stages 0 to 3"));
   EXPECT_THAT(refused({1, 0, 0}), HasSubstr("--ranks 0"));
+  EXPECT_THAT(refused({1, 1, 8}), HasSubstr("--sub-group-size is for stage 3, not for stage 1"));
   EXPECT_FALSE(fs::exists(root_ / "out")) << "something was left behind";
   write_deepspeed(opened, file("out"), {1, 1, 0}, {});
   EXPECT_THAT(refused({1, 1, 0}), HasSubstr("has a 'step4' already"));
@@ -287,8 +218,12 @@ TEST_F(ToDeepSpeed, IsACommandThatPrintsTheReceipt) {
   EXPECT_THAT(good.output,
               testing::AllOf(HasSubstr("exported " + file("in") + "/step4 as " + file("out") + "/step4, 4 files"),
                              HasSubstr("written: optimizer states exp_avg, exp_avg_sq, step 4"),
-                             HasSubstr("written: loss scale 131072.0"), HasSubstr("for ZeRO stage 3 on 2 ranks, in fp16")));
-  EXPECT_EQ(exporting(file("in") + " " + file("out") + " --format universal").exit_code, 0);
+                             HasSubstr("written: loss scale 131072.0"), HasSubstr("for ZeRO stage 3 on 2 ranks, in fp16"),
+                             testing::Not(HasSubstr("round_robin_gradients"))));
+  EXPECT_THAT(exporting(file("in") + " " + file("out") + " --format universal").output,
+              HasSubstr("not with round_robin_gradients"));
+  EXPECT_THAT(exporting(file("in") + " " + file("s2") + " --format deepspeed --stage 2 --ranks 2").output,
+              HasSubstr("not with round_robin_gradients"));
   const struct {
     std::string arguments, text;
   } kSlips[] = {
@@ -301,6 +236,11 @@ TEST_F(ToDeepSpeed, IsACommandThatPrintsTheReceipt) {
       {file("in") + " " + file("o") + " --format pt --tied a=b", "--tied is for --format deepspeed and universal, not for pt"},
       {file("in") + " " + file("o") + " --format universal --ema", "--ema is for weights"},
       {file("in") + " " + file("o") + " --format universal --dtype bf16", "--dtype is for weights"},
+      {file("in") + " " + file("o") + " --format universal --max-shard-size 1MB", "--max-shard-size is for weights"},
+      {file("in") + " " + file("o") + " --format deepspeed --stage 1 --ranks 1 --sub-group-size 8",
+       "for stage 3, not for stage 1"},
+      {file("in") + " '' --format universal", "the name of the folder to write into is empty"},
+      {file("in") + " ''", "the name of the folder to write into is empty"},
       {file("in") + " " + file("o") + " --format universal --tied lm_head", "write ALIAS=NAME"},
       {deepspeeds("s1-fp16-r1") + " " + file("o") + " --format universal", "is already a DeepSpeed checkpoint"},
       {file("in") + " " + file("o.bin") + " --format universal", "contradict each other"},

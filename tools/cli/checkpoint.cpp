@@ -31,7 +31,7 @@ using checkpoint::ListedCheckpoint;
 using checkpoint::Opened;
 
 struct CheckpointArguments {
-  std::string folder, tag, out, dtype, max_shard_size = "5GB", format;
+  std::string folder, tag, out, dtype, max_shard_size, format;
   ToDeepSpeedArguments to_deepspeed;
   bool json = false, ema = false, exclude_frozen = false, safe_serialization = false;
 };
@@ -149,11 +149,14 @@ void export_weights(const CheckpointArguments& arguments) {
                 formatted("--format {} and the name {} contradict each other", arguments.format, arguments.out),
                 "leave --format out, or change the name");
   if (is_deepspeed_format(arguments.format)) {
-    if (arguments.ema || !arguments.dtype.empty())
-      throw Error(ErrorCode::kArgument,
-                  formatted("--format {} holds a run's masters and states as they are: {} is for weights", arguments.format,
-                            arguments.ema ? "--ema" : "--dtype"),
-                  formatted("leave {} out", arguments.ema ? "--ema" : "--dtype"));
+    if (const char* given = arguments.ema                       ? "--ema"
+                            : !arguments.dtype.empty()          ? "--dtype"
+                            : !arguments.max_shard_size.empty() ? "--max-shard-size"
+                                                                : nullptr)
+      throw Error(
+          ErrorCode::kArgument,
+          formatted("--format {} holds a run's masters and states as they are: {} is for weights", arguments.format, given),
+          formatted("leave {} out", given));
     return export_to_deepspeed(arguments.folder, arguments.tag, arguments.out, arguments.format, arguments.to_deepspeed);
   }
   arguments.to_deepspeed.refuse(arguments.format);
@@ -161,7 +164,7 @@ void export_weights(const CheckpointArguments& arguments) {
   const std::string format = by_name.empty() ? arguments.format : by_name;
   checkpoint::ExportOptions options{.format = format == "pt" ? convert::pt_format() : checkpoint::safetensors_format()};
   if (!arguments.dtype.empty()) options.dtype = dtypes.at(arguments.dtype);
-  options.max_shard_bytes = checkpoint::parse_size(arguments.max_shard_size);
+  if (!arguments.max_shard_size.empty()) options.max_shard_bytes = checkpoint::parse_size(arguments.max_shard_size);
 
   std::vector<std::string> notes;
   std::optional<Opened> opened;
@@ -206,7 +209,7 @@ void add_zero_to_fp32(CLI::App& app) {
   command
       ->add_option("--max_shard_size,--max-shard-size", arguments->max_shard_size,
                    "size of a shard in a folder: 5GB, 500MB, 2GiB ...")
-      ->capture_default_str();
+      ->default_str("5GB");
   command->add_flag("--safe_serialization", arguments->safe_serialization, "write safetensors, into a folder");
   command->add_flag("--exclude_frozen_parameters", arguments->exclude_frozen,
                     "leave frozen parameters out (DeepSpeed checkpoints only)");
@@ -259,7 +262,7 @@ void add_checkpoint(CLI::App& app) {
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
   exporting->add_flag("--ema", arguments->ema, "the moving average of the parameters (gannet.ema)");
   exporting->add_option("--max-shard-size", arguments->max_shard_size, "size of a shard in a folder: 5GB, 500MB, 2GiB ...")
-      ->capture_default_str();
+      ->default_str("5GB");
   add_import(*command);
   add_zero_to_fp32(app);
 }

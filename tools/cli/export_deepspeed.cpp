@@ -8,7 +8,6 @@
 #include "checkpoint/checkpoint.h"
 #include "convert/deepspeed_folder.h"
 #include "convert/write_deepspeed.h"
-#include "files/io.h"
 
 namespace gannet::cli {
 
@@ -54,8 +53,6 @@ void export_to_deepspeed(const std::string& folder, const std::string& tag, cons
   if (!checkpoint::holds_checkpoints(folder) && convert::is_deepspeed_folder(folder))
     throw Error(ErrorCode::kArgument, formatted("{} is already a DeepSpeed checkpoint", folder),
                 "import it first (gannet checkpoint import), to change its stage or number of ranks");
-  if (files::kind_of(out).exists && !files::kind_of(out).is_folder)
-    throw Error(ErrorCode::kArgument, formatted("{} is a file, and --format {} writes a folder", out, format), "name a folder");
   convert::ToDeepSpeedOptions options;
   for (const auto& text : arguments.renames)
     options.renames.push_back(parse_pair("--rename", text, "write FROM=TO: it replaces the prefix FROM of names by TO"));

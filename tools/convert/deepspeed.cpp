@@ -83,11 +83,16 @@ std::vector<checkpoint::Slice> slices_of(const DeepSpeedFolder& folder, const De
 
 namespace {
 
-// Records the parameters of each group in DeepSpeed's order, and the other names of tied
-// parameters. An export needs these; a load does not.
+// Records the parameters of each group in DeepSpeed's order, the other names of tied parameters, and the flags of the
+// optimizer's class, such as torch's "maximize". An export needs these; a load does not.
 void record_groups(const DeepSpeedState& state, const DeepSpeedOptions& options, Dict& imported) {
   Renaming rename(options.renames);
   List groups(state.groups.size(), List());
+  Dict flags;
+  if (!state.groups.empty())
+    for (const auto& [key, value] : state.groups[0].entries())
+      if (value.is(files::Object::Kind::kBool)) flags[key] = value.boolean();
+  imported["optimizer_flags"] = std::move(flags);
   for (const auto& tensor : state.trained) {
     if (tensor.group < 0 || tensor.group >= static_cast<int64_t>(groups.size())) return;
     groups[static_cast<size_t>(tensor.group)].as_list().push_back(rename(tensor.name));
@@ -104,8 +109,7 @@ DeepSpeedReceipt import_deepspeed(const std::string& dir, const std::string& out
   const DeepSpeedFolder folder = open_deepspeed(dir, options.tag, options.weights_only);
   DeepSpeedReceipt receipt;
   receipt.source = folder.path;
-  if (files::kind_of(formatted("{}/{}", out, folder.tag)).exists)
-    throw Error(ErrorCode::kArgument, formatted("{} has a '{}' already", out, folder.tag), "name a folder that has none");
+  check_import_folder(out, folder.tag);
   const DeepSpeedState state = sort_out(folder, options.weights_only);
   checkpoint::Content content;
   content.tag = folder.tag;
@@ -123,6 +127,7 @@ std::string DeepSpeedReceipt::to_string() const {
   std::string text = formatted("imported {} as {}, {}\n", source, path, size_text(bytes));
   for (const auto& line : taken) text += formatted("  taken: {}\n", line);
   for (const auto& line : not_taken) text += formatted("  not taken: {}\n", line);
+  for (const auto& line : warnings) text += formatted("  warning: {}\n", line);
   return text;
 }
 

@@ -26,6 +26,7 @@ struct DeepSpeedReceipt {
   uint64_t bytes = 0;
   std::vector<std::string> taken;
   std::vector<std::string> not_taken;  // each with its reason
+  std::vector<std::string> warnings;   // signs that the files may not be of one save
   std::string to_string() const;
 };
 

@@ -48,6 +48,7 @@ std::string precision_of(const files::Node& model) {
 Dict scaler_of(const files::Node& model, const DeepSpeedState& state, DeepSpeedReceipt& receipt) {
   const std::string precision = precision_of(model);
   const bool is_fp16 = precision == "fp16";
+  bool is_dynamic = is_fp16;
   double scale = 1;
   int64_t iteration = 0, last_overflow = -1, hysteresis = 1;
   if (!state.scaler.empty()) {
@@ -58,6 +59,8 @@ Dict scaler_of(const files::Node& model, const DeepSpeedState& state, DeepSpeedR
       return found.has_value();
     };
     scale = checkpoint::checked_loss_scale(scaler.at("cur_scale").number(), place_of(scaler.at("cur_scale")));
+    for (const char* key : {"dynamic", "dynamic_loss_scale"})  // the second: stage 0
+      if (const auto found = scaler.find(key)) is_dynamic = is_fp16 && found->boolean();
     count("cur_iter", iteration, 0);
     count("last_overflow_iter", last_overflow, -1);
     if (!count("cur_hysteresis", hysteresis, 0) && is_fp16) {
@@ -69,11 +72,13 @@ Dict scaler_of(const files::Node& model, const DeepSpeedState& state, DeepSpeedR
     }
     if (is_fp16)
       receipt.taken.push_back(
-          formatted("loss scale {}, iteration {}, last overflow {}", number_text(scale), iteration, last_overflow));
+          is_dynamic ? formatted("loss scale {}, iteration {}, last overflow {}", number_text(scale), iteration, last_overflow)
+                     : formatted("loss scale {}, which is static", number_text(scale)));
   }
   if (!is_fp16)
     receipt.not_taken.push_back(formatted("a loss scale: the run was in {}; in fp16 it begins at the config's", precision));
   return Dict{{"precision", precision},
+              {"dynamic", is_dynamic},
               {"scale", scale},
               {"iteration", iteration},
               {"last_overflow_iteration", last_overflow},
@@ -151,6 +156,12 @@ int64_t applied_steps(const files::Node& model, const DeepSpeedState& state, Dee
   if (state.steps.empty()) return steps_taken(model);
   const double last = *state.steps.rbegin();
   receipt.taken.push_back(formatted("the optimizer's step, {}", static_cast<int64_t>(last)));
+  // A run may begin its optimizer's states later than its steps, and DeepSpeed's optimizers may count one step as they are made.
+  if (const int64_t taken = steps_taken(model); last < taken || last > taken + 1)
+    receipt.warnings.push_back(
+        formatted("the optimizer counts {} steps, and {} {} (global_steps less skipped_steps): unless the run loaded "
+                  "without optimizer states, these are files of two saves",
+                  static_cast<int64_t>(last), model.file()->path(), taken));
   // DeepSpeed's fused Adam counts steps in one state of a group and leaves the others at zero; that
   // count holds for all.
   const double first =

@@ -67,8 +67,10 @@ fs::path choose(const fs::path& dir, const std::string& asked) {
                 "name a file of weights, a folder of them, or the folder given to DeepSpeed's save_checkpoint");
   const std::string tag = asked.empty() ? latest(dir) : asked;
   if (const std::string fault = checkpoint::tag_fault(tag); !tag.empty() && !fault.empty())
-    throw Error(ErrorCode::kArgument, formatted("{}: {}{} is not a tag: it {}", dir.string(), files::shown(tag),
-                                                asked.empty() ? " in its 'latest'" : "", fault));
+    throw Error(ErrorCode::kArgument,
+                formatted("{}: {}{} is not a tag: it {}", dir.string(), files::shown(tag),
+                          asked.empty() ? " in its 'latest'" : "", fault),
+                "a tag is the name of a folder in it, without a '/': choose one with --tag");
   if (!tag.empty() && holds_files(dir / tag)) return dir / tag;
   if (tag.empty() && holds_files(dir)) return dir;
   const auto tags = tags_in(dir);
@@ -234,9 +236,22 @@ DeepSpeedFolder open_model_rank(const fs::path& path, const ModelRankFiles& file
   return folder;
 }
 
+// Every rank and every stage of a pipeline saves the run's counters.
+void check_counters(const files::Node& model, const files::Node& first) {
+  for (const char* key : {"global_steps", "skipped_steps", "global_samples"}) {
+    const auto found = model.find(key), wanted = first.find(key);
+    if (!found || !wanted || found->integer() == wanted->integer()) continue;
+    throw Error(ErrorCode::kMismatch,
+                formatted("{}: {} is {}, and {} in {}", model.file()->path(), key, found->integer(), wanted->integer(),
+                          files::last_name(first.file()->path())),
+                "they are files of two saves: copy every rank's files of one save into one folder");
+  }
+}
+
 // Checks the files of one model-parallel rank against the counts recorded in them.
 void check_model(const fs::path& path, const DeepSpeedFolder& folder, bool is_pipeline) {
   const files::Node& model = folder.models[0];
+  for (const files::Node& of_rank : folder.models) check_counters(of_rank, model);
   if (const auto dimensions = model.find("checkpoint_parallel_dimensions"))
     for (const auto& [name, degree] : dimensions->entries())
       if (degree.integer() > 1 && !(is_pipeline && name == "pp_degree"))
@@ -297,6 +312,7 @@ DeepSpeedFolder open_universal(const fs::path& path) {
   if (!files.model.empty()) files.models.clear();  // Gannet writes both
   DeepSpeedFolder folder = open_model_rank(path, files, 0);
   folder.universal = (path / "zero").string();
+  folder.is_universal_of_pipeline = stages_counted(folder.models[0]) > 1;
   return folder;
 }
 
@@ -310,6 +326,7 @@ DeepSpeedFolder open_pipeline(const fs::path& path, const FolderFiles& files) {
     if (model_rank != stage) open_model_rank(path, {}, stage);  // throws: the file of this stage is missing
     stages.push_back(open_model_rank(path, its, stage));
     check_model(path, stages.back(), /*is_pipeline=*/true);
+    check_counters(stages.back().models[0], stages[0].models[0]);
     if (stages.back().optimizers.size() != stages[0].optimizers.size())
       throw Error(ErrorCode::kMismatch,
                   formatted("{}: stage {} of the pipeline has {} optimizer files, and stage 0 {}", path.string(), stage,

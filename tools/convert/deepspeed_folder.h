@@ -37,8 +37,9 @@ struct DeepSpeedFolder {
   std::vector<files::Node> optimizers;  // by rank; none at stage 0
   std::string universal = {};           // the folder zero/ of a universal checkpoint; "": none
   // Only for a pipeline; `models` and `optimizers` are then those of its first stage.
-  std::vector<DeepSpeedFolder> stages;  // each with its own models and optimizers; empty: no pipeline
-  std::vector<DeepSpeedLayer> layers;   // in ascending order
+  std::vector<DeepSpeedFolder> stages;    // each with its own models and optimizers; empty: no pipeline
+  std::vector<DeepSpeedLayer> layers;     // in ascending order
+  bool is_universal_of_pipeline = false;  // then `universal` has parameters of stages other than the first as well
 };
 
 // Whether `dir`, its `latest` folder or, without a valid `latest`, any folder in it has such files.

@@ -201,7 +201,14 @@ Dict group_keys(const DeepSpeedSource& source, const Dict& hyper) {
     keys["bias_correction"] = flag_of(source, "/optimizer/params/bias_correction", true);
     keys["step"] = 0;  // the states count
   }
-  if (!source.is_torch_optimizer) return keys;
+  // The flags of an optimizer that the program made are not in the config either.
+  const auto with_imported_flags = [&] {
+    if (const Dict* flags = source.imported_flags())
+      for (const auto& [key, value] : flags->entries())
+        if (keys.find(key)) keys[key] = value;
+    return keys;
+  };
+  if (!source.is_torch_optimizer) return with_imported_flags();
   for (const char* off : {"maximize", "differentiable"}) keys[off] = false;
   for (const char* unset : {"foreach", "fused"}) keys[unset] = nullptr;
   if (source.family == OptimizerFamily::kAdam) {
@@ -213,7 +220,7 @@ Dict group_keys(const DeepSpeedSource& source, const Dict& hyper) {
     for (const char* key : {"momentum", "dampening", "weight_decay"})
       if (!keys.find(key)) keys[key] = number_of(source, formatted("/optimizer/params/{}", key), 0);
   }
-  return keys;
+  return with_imported_flags();
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "base/format.h"
 #include "convert/deepspeed_state.h"
+#include "files/io.h"
 
 namespace gannet::convert {
 namespace {
@@ -60,6 +61,26 @@ std::vector<std::vector<NamedShape>> rows_of_partitions(const DeepSpeedFolder& f
   throw Error(ErrorCode::kMismatch, formatted("{}: {}", place.file()->path(), what), "are the files of one save, and whole?");
 }
 
+// All ranks step together, so the steps counted for one flat buffer are equal on all of them. A rank without elements may
+// have none, and one of DeepSpeed's optimizers counts in a single state and leaves zeros in the others.
+class StepsOfRanks {
+ public:
+  void add(const files::Node& optimizer, size_t buffer, const std::set<double>& steps) {
+    for (const double step : steps) {
+      if (step == 0) continue;
+      const auto& [other, counted] = first_.try_emplace(buffer, optimizer, step).first->second;
+      if (counted != step)
+        throw Error(ErrorCode::kMismatch,
+                    formatted("{}: its optimizer counts {} steps, and that of {} {}", optimizer.file()->path(), step,
+                              files::last_name(other.file()->path()), counted),
+                    "they are files of two saves: copy every rank's files of one save into one folder");
+    }
+  }
+
+ private:
+  std::map<size_t, std::pair<files::Node, double>> first_;
+};
+
 // A flat buffer of fp32 masters and its optimizer states, each concatenated from pieces: one
 // group's partitions on all ranks (stages 1 and 2), or all sub-groups of one rank (stage 3).
 // Element i of a state belongs to element i of the masters; a state may have padding at the end.
@@ -96,7 +117,11 @@ void check_places(const files::Node& optimizer, size_t group, const std::vector<
     const auto noted = groups[group].find(shape.name);
     const int64_t numel = noted ? noted->at("numel").integer() : 0;
     if (numel != std::max<int64_t>(to - from, 0) || (numel > 0 && noted->at("start").integer() != from - rank * part))
-      differ(groups[group], formatted("param_slice_mappings places {} differently from the order of param_shapes", shape.name));
+      throw Error(ErrorCode::kMismatch,
+                  formatted("{}: param_slice_mappings places {} differently from the order of param_shapes",
+                            groups[group].file()->path(), shape.name),
+                  "zero_optimization.round_robin_gradients makes such files, which are not imported: DeepSpeed's zero_to_fp32.py "
+                  "takes their weights; without that key: are the files of one save, and whole?");
     at += shape.numel;
   }
 }
@@ -122,6 +147,7 @@ void add_partitions(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
   }
   state.groups = optimizers[0].groups();
 
+  StepsOfRanks counted;
   for (size_t g = 0; g < shape_groups.size(); ++g) {
     const std::vector<NamedShape>& shapes = shape_groups[g];
     std::vector<std::map<std::string, files::Node>> tensors(ranks);
@@ -133,7 +159,10 @@ void add_partitions(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
       const int64_t numel = partitions[r][g].tensor().numel();
       // The padding is at the end: on the last rank that is not empty.
       const bool is_last = r + 1 == ranks || partitions[r + 1][g].tensor().numel() == 0;
-      tensors[r] = optimizers[r].tensors(indices[0], numel, is_last ? numel + alignment - 1 : numel, state.steps);
+      std::set<double> steps;
+      tensors[r] = optimizers[r].tensors(indices[0], numel, is_last ? numel + alignment - 1 : numel, steps);
+      counted.add(folder.optimizers[r], g, steps);
+      state.steps.merge(steps);
       for (const auto& [name, tensor] : tensors[r]) names.insert(name);
     }
     FlatStates flat;
@@ -170,6 +199,7 @@ void add_sub_groups(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
   const auto ranks = static_cast<int64_t>(folder.optimizers.size());
   std::vector<FlatStates> flats(ranks);
   std::set<std::string> names;
+  StepsOfRanks counted;
   for (int64_t r = 0; r < ranks; ++r) {
     const files::Node saved = folder.optimizers[r].at("optimizer_state_dict");
     const auto masters = saved.at("fp32_flat_groups").items();
@@ -177,7 +207,10 @@ void add_sub_groups(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
     std::vector<std::map<std::string, files::Node>> tensors(masters.size());
     for (size_t i = 0; i < masters.size() && !weights_only; ++i) {
       const int64_t numel = masters[i].tensor().numel();
-      tensors[i] = optimizer.tensors(static_cast<int64_t>(i), numel, numel, state.steps);
+      std::set<double> steps;
+      tensors[i] = optimizer.tensors(static_cast<int64_t>(i), numel, numel, steps);
+      counted.add(folder.optimizers[r], i, steps);
+      state.steps.merge(steps);
       for (const auto& [name, tensor] : tensors[i]) names.insert(name);
     }
     for (size_t i = 0; i < masters.size(); ++i) flats[r].add(masters[i], tensors[i], names, masters[i].tensor().numel());
@@ -223,6 +256,10 @@ void add_sharded(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedStat
   const files::Node saved = folder.optimizers[0].at("optimizer_state_dict");
   const auto stage = saved.find("zero_stage");
   state.stage = stage ? stage->integer() : 1;  // BF16_Optimizer is stage 1 and does not store it
+  for (const files::Node& optimizer : folder.optimizers)
+    if (const auto of_rank = optimizer.at("optimizer_state_dict").find("zero_stage");
+        of_rank && of_rank->integer() != state.stage)
+      differ(*of_rank, formatted("zero_stage is {}, and rank 0's {}", of_rank->integer(), state.stage));
   if (const auto scaler = saved.find("loss_scaler")) state.scaler = {*scaler};
   if (state.stage == 3)
     add_sub_groups(folder, weights_only, state);

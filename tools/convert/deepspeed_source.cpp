@@ -109,11 +109,14 @@ void set_optimizer(DeepSpeedSource& source) {
     source.is_torch_optimizer = true;
   }
   const std::string kind = lower(name);
-  std::set<std::string> there;
-  for (const auto& tensor : source.from.tensors())
-    if (tensor.name.starts_with("state/")) there.insert(tensor.name.substr(6, tensor.name.find('/', 6) - 6));
+  std::set<std::string> there = source.state_names();
   const Value* torch_adam = source.config_value("/optimizer/params/torch_adam");
   source.is_torch_optimizer |= torch_adam && torch_adam->is_bool() && torch_adam->as_bool();
+  if (const Dict* flags = source.imported_flags()) source.is_torch_optimizer |= flags->find("maximize") != nullptr;
+  if (there.contains("max_exp_avg_sq"))
+    throw Error(ErrorCode::kUnsupported,
+                formatted("{}: the states of amsgrad (max_exp_avg_sq) are not exported", source.from.path()),
+                "export only the weights with --format pt");
   static const std::set<std::string> kAdams = {"adam", "adamw", "onebitadam", "zerooneadam"};
   const Value* w_mode = source.config_value("/optimizer/params/adam_w_mode");
   source.is_decay_decoupled =
@@ -129,17 +132,19 @@ void set_optimizer(DeepSpeedSource& source) {
     source.family = OptimizerFamily::kLion;
     source.states = {"exp_avg"};
   } else {
-    throw Error(
-        ErrorCode::kUnsupported,
-        formatted(
-            "{}: the states of the optimizer '{}' are not exported: DeepSpeed's ZeRO loads those of Adam, AdamW, SGD and Lion",
-            source.from.path(), name),
-        "export only the weights with --format pt");
+    const std::string what = name.empty() ? formatted("states of an optimizer that its config does not name ({})",
+                                                      there.empty() ? "none" : join({there.begin(), there.end()}, ", "))
+                                          : formatted("states of the optimizer '{}'", name);
+    throw Error(ErrorCode::kUnsupported,
+                formatted("{}: the {} are not exported: DeepSpeed's ZeRO loads those of Adam, AdamW, SGD and Lion",
+                          source.from.path(), what),
+                "export only the weights with --format pt");
   }
   for (const std::string& state : source.states) there.erase(state);
+  for (const char* unsent : {"worker_error", "server_error"}) there.erase(unsent);  // add_left_out() lists them
   if (!there.empty())
-    source.left_out.push_back(
-        formatted("optimizer states {}: DeepSpeed's {} does not have them", join({there.begin(), there.end()}, ", "), name));
+    source.left_out.push_back(formatted("optimizer states {}: DeepSpeed's {} does not have them",
+                                        join({there.begin(), there.end()}, ", "), name.empty() ? "Adam" : name));
 }
 
 void set_numbers(DeepSpeedSource& source) {
@@ -178,6 +183,8 @@ void add_left_out(DeepSpeedSource& source) {
   const Dict& document = from.document();
   std::set<std::string> kinds, states;
   for (const auto& tensor : from.tensors()) kinds.insert(tensor.name.substr(0, tensor.name.find('/')));
+  const std::set<std::string> of_optimizer = source.state_names();
+  if (of_optimizer.contains("worker_error") || of_optimizer.contains("server_error")) kinds.insert("rank_state");
   const auto say = [&](const char* kind, const char* what) {
     if (kinds.contains(kind)) source.left_out.push_back(what);
   };
@@ -226,13 +233,26 @@ const Value* DeepSpeedSource::config_value(const std::string& path) const {
   return at;
 }
 
+std::set<std::string> DeepSpeedSource::state_names() const {
+  std::set<std::string> names;
+  for (const auto& tensor : from.tensors())
+    if (tensor.name.starts_with("state/")) names.insert(tensor.name.substr(6, tensor.name.find('/', 6) - 6));
+  return names;
+}
+
+const Dict* DeepSpeedSource::imported_flags() const {
+  const Value* imported = from.document().find("imported");
+  const Value* flags = imported && imported->is_dict() ? imported->as_dict().find("optimizer_flags") : nullptr;
+  return flags && flags->is_dict() ? &flags->as_dict() : nullptr;
+}
+
 const Value& DeepSpeedSource::scaler(const std::string& key) const {
   return member(from, from.document(), "loss_scaler").at(key);
 }
 
 bool DeepSpeedSource::is_scale_dynamic() const {
   if (precision != "fp16") return false;
-  const Value* dynamic = member(from, from.document(), "loss_scaler").as_dict().find("dynamic");  // imports have none
+  const Value* dynamic = member(from, from.document(), "loss_scaler").as_dict().find("dynamic");  // older imports have none
   return !dynamic || dynamic->as_bool();
 }
 

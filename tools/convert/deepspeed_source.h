@@ -4,6 +4,7 @@
 
 #include <gannet/value.h>
 
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,6 +58,9 @@ struct DeepSpeedSource {
 
   // A value of the run's config: config_value("/fp16/loss_scale_window"); null if the checkpoint has none.
   const Value* config_value(const std::string& path) const;
+  std::set<std::string> state_names() const;  // of the checkpoint: "exp_avg" ...
+  // The booleans of the optimizer's first group in the save that was imported; null if a run of Gannet saved the checkpoint.
+  const Dict* imported_flags() const;
   // A member of the document's "loss_scaler".
   const Value& scaler(const std::string& key) const;
   bool is_scale_dynamic() const;  // of an fp16 run

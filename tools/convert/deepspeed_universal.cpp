@@ -19,7 +19,7 @@ struct ShapeEntry {
   int64_t buffer = -1;  // the flat buffer that the parameter is in: a group or, at stage 3, a sub-group
 };
 
-// The parameters of param_shapes in its order, then those that only have a folder, as those of a
+// The parameters of param_shapes in its order, then those that only have a folder: all without param_shapes, and those of a
 // pipeline's later stages.
 std::vector<std::pair<std::string, ShapeEntry>> listed(const DeepSpeedFolder& folder) {
   std::vector<std::pair<std::string, ShapeEntry>> all;
@@ -36,8 +36,14 @@ std::vector<std::pair<std::string, ShapeEntry>> listed(const DeepSpeedFolder& fo
       ++buffer;
     }
   for (const std::string& name : files::names_in(folder.universal))
-    if (files::kind_of(formatted("{}/{}/fp32.pt", folder.universal, name)).exists && known.insert(name).second)
+    if (files::kind_of(formatted("{}/{}/fp32.pt", folder.universal, name)).exists && known.insert(name).second) {
+      if (shapes && !folder.is_universal_of_pipeline)
+        throw Error(ErrorCode::kMismatch,
+                    formatted("{}/{}: param_shapes of {} has no such parameter", folder.universal, name,
+                              files::last_name(folder.models[0].file()->path())),
+                    "remove it if it is of another save, or copy the whole folder again");
       all.push_back({name, {}});
+    }
   return all;
 }
 
@@ -71,7 +77,10 @@ void add_states(const std::string& path, bool is_scalar, ImportedTensor& tensor,
   }
 }
 
-// A state that only some parameters have: files are missing, and those parameters would begin with zeros.
+const char* const kCopyAgain = "copy the whole folder again, or take the weights alone (--weights-only)";
+
+// A state that only some parameters have, or one of Adam's two without the other: files are missing, and those states would
+// begin with zeros.
 void require_equal_states(const DeepSpeedFolder& folder, const DeepSpeedState& state) {
   std::set<std::string> all;
   for (const ImportedTensor& tensor : state.trained)
@@ -80,8 +89,14 @@ void require_equal_states(const DeepSpeedFolder& folder, const DeepSpeedState& s
     for (const std::string& name : all)
       if (!tensor.states.contains(name))
         throw Error(ErrorCode::kMismatch,
-                    formatted("{}/{} has no {}.pt, and other parameters have", folder.universal, tensor.name, name),
-                    "copy the whole folder again, or take the weights alone (--weights-only)");
+                    formatted("{}/{} has no {}.pt, and other parameters have", folder.universal, tensor.name, name), kCopyAgain);
+  // Lion has exp_avg alone, and no eps.
+  const bool needs_square = all == std::set<std::string>{"exp_avg"} && !state.groups.empty() && state.groups[0].find("eps");
+  if (needs_square || (all.contains("exp_avg_sq") && !all.contains("exp_avg")))
+    throw Error(ErrorCode::kMismatch,
+                formatted("{}: no parameter has {}.pt, and all have {}.pt", folder.universal,
+                          needs_square ? "exp_avg_sq" : "exp_avg", needs_square ? "exp_avg" : "exp_avg_sq"),
+                kCopyAgain);
 }
 
 }  // namespace
@@ -98,6 +113,11 @@ void add_universal(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedSt
     state.groups = stage3->at("param_groups").items();
   for (const auto& [name, shape] : listed(folder)) {
     const std::string path = formatted("{}/{}", folder.universal, name);
+    if (!files::kind_of(formatted("{}/fp32.pt", path)).exists)
+      throw Error(ErrorCode::kNotFound,
+                  formatted("{}/fp32.pt is missing: param_shapes of {} has the parameter {}", path,
+                            files::last_name(folder.models[0].file()->path()), name),
+                  "copy the whole folder again");
     const files::Node file = open_node(formatted("{}/fp32.pt", path));
     ImportedTensor tensor{name, {}, c10::kFloat, {}, {}, group_with(state.groups, shape.buffer)};
     const bool is_scalar = shape.buffer >= 0 && shape.sizes.empty();
@@ -109,6 +129,8 @@ void add_universal(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedSt
     state.trained.push_back(std::move(tensor));
   }
   require_equal_states(folder, state);
+  if (!weights_only && !state.has_states)
+    state.notes.push_back("optimizer states: no parameter's folder has any; they begin at zero");
   if (weights_only || !stage3 || !state.steps.empty()) return;
   for (const auto& [index, of_buffer] : stage3->at("state").entries())
     if (const auto step = of_buffer.find("step")) state.steps.insert(step->number());

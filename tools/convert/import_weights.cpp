@@ -34,9 +34,7 @@ std::string quantization_beside(const std::string& from) {
 }  // namespace
 
 WeightsReceipt import_weights(const std::string& from, const std::string& out, const WeightsImport& options) {
-  if (files::kind_of(formatted("{}/{}", out, options.tag)).exists)
-    throw Error(ErrorCode::kArgument, formatted("{} has a '{}' already", out, options.tag),
-                "name a folder that has none, or another --tag");
+  check_import_folder(out, options.tag, "name a folder that has none, or another --tag");
   const files::WeightFiles weights = files::open_weight_files(from);
   Renaming rename(options.renames);
   std::set<std::string> names;

@@ -19,6 +19,8 @@
 namespace gannet::convert {
 namespace {
 
+// With it DeepSpeed's buffers have the parameters in another order, and its record of their places has the order written here.
+constexpr const char* kNotRoundRobin = "; not with round_robin_gradients";
 constexpr int64_t kAlignment = 2;  // partitions begin at multiples of 4 bytes of a 16-bit dtype
 
 struct Writing : FolderWriting {
@@ -325,13 +327,19 @@ void write_stage0(const Writing& writing) {
 ToDeepSpeedReceipt write_deepspeed(const checkpoint::Opened& from, const std::string& out, const DeepSpeedLayout& layout,
                                    const ToDeepSpeedOptions& options) {
   if (layout.stage < 0 || layout.stage > 3)
-    throw Error(ErrorCode::kArgument, formatted("--stage {}: ZeRO has the stages 0 to 3", layout.stage));
+    throw Error(ErrorCode::kArgument, formatted("--stage {}: ZeRO has the stages 0 to 3", layout.stage),
+                "give the stage of DeepSpeed's run");
   if (layout.ranks < 1 || layout.ranks > 100'000)
-    throw Error(ErrorCode::kArgument, formatted("--ranks {}: from 1 to 100000", layout.ranks));
+    throw Error(ErrorCode::kArgument, formatted("--ranks {}: from 1 to 100000", layout.ranks),
+                "give the number of ranks of DeepSpeed's run");
+  if (layout.sub_group_size > 0 && layout.stage != 3)
+    throw Error(ErrorCode::kArgument, formatted("--sub-group-size is for stage 3, not for stage {}", layout.stage),
+                "leave --sub-group-size out");
   const DeepSpeedSource source = deepspeed_source(from, options);
   ToDeepSpeedReceipt receipt{from.path(), formatted("{}/{}", out, from.tag())};
   receipt.left_out = source.left_out;
   StagedFolder folder(out, from.tag());
+  receipt.other_exports = folder.others();
   const Writing writing{{source, folder.path(), receipt.files, receipt.bytes}, layout};
   layout.stage == 0 ? write_stage0(writing) : layout.stage == 3 ? write_stage3(writing) : write_stage12(writing);
   folder.commit("latest");
@@ -340,8 +348,9 @@ ToDeepSpeedReceipt write_deepspeed(const checkpoint::Opened& from, const std::st
   receipt.written = written_lines(source);
   receipt.written.push_back(
       formatted("for ZeRO stage {} on {}, in {}: DeepSpeed finds parameters by their order, which must be "
-                "that of `gannet checkpoint show`",
-                layout.stage, count_of(layout.ranks, "rank"), source.precision));
+                "that of `gannet checkpoint show`{}",
+                layout.stage, count_of(layout.ranks, "rank"), source.precision,
+                layout.stage == 1 || layout.stage == 2 ? kNotRoundRobin : ""));
   return receipt;
 }
 
@@ -368,6 +377,8 @@ std::string ToDeepSpeedReceipt::to_string() const {
       formatted("exported {} as {}, {}, {}\n", source, path, count_of(static_cast<uint64_t>(files), "file"), size_text(bytes));
   for (const auto& line : written) text += formatted("  written: {}\n", line);
   for (const auto& line : left_out) text += formatted("  left out: {}\n", line);
+  for (const auto& folder : other_exports)
+    text += formatted("  note: {} is from an export that was interrupted or still runs; if none runs, remove it\n", folder);
   return text;
 }
 

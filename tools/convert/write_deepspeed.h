@@ -24,6 +24,7 @@ struct ToDeepSpeedReceipt {
   std::string source, path;  // <folder>/<tag> of both
   uint64_t files = 0, bytes = 0;
   std::vector<std::string> written = {}, left_out = {};
+  std::vector<std::string> other_exports = {};  // staged folders in the same place, of killed or running exports
   std::string to_string() const;
 };
 

@@ -108,6 +108,7 @@ ToDeepSpeedReceipt write_universal(const checkpoint::Opened& from, const std::st
   ToDeepSpeedReceipt receipt{from.path(), formatted("{}/{}", out, name)};
   receipt.left_out = source.left_out;
   StagedFolder folder(out, name);
+  receipt.other_exports = folder.others();
   const FolderWriting writing{source, folder.path(), receipt.files, receipt.bytes};
   make_folder(formatted("{}/zero", folder.path()));
   ModelFileLayout model{.stage = 2, .is_universal = true};
@@ -125,7 +126,9 @@ ToDeepSpeedReceipt write_universal(const checkpoint::Opened& from, const std::st
   writing.write(model_file(source, model), "zero_pp_rank_0_mp_rank_00_model_states.pt");
   folder.commit("latest_universal");
   receipt.written = written_lines(source);
-  receipt.written.push_back("for ZeRO stages 1 to 3 and any number of ranks, with \"checkpoint\": {\"load_universal\": true}");
+  receipt.written.push_back(
+      "for ZeRO stages 1 to 3 and any number of ranks, with \"checkpoint\": {\"load_universal\": true}; not with "
+      "round_robin_gradients");
   add_notes(source, receipt.left_out);
   return receipt;
 }

@@ -3,7 +3,7 @@
 //   node_cost [FOLDER ROWS LENGTH]
 //   instructions:
 //   valgrind --tool=callgrind --collect-atstart=no --toggle-collect='measured_*' --callgrind-out-file=cost.out node_cost
-//   callgrind_annotate --inclusive=yes --threshold=100 cost.out | grep ' measured_'
+//   callgrind_annotate --inclusive=yes --threshold=100 cost.out | grep measured_
 //
 // Graphs of 100 and of 200 additions of four numbers, with gradients, against boxed calls of the same operator and against
 // at::add. The difference of the two lengths is the cost of 100 nodes. With a FOLDER of exported_bench.py it counts the

@@ -1,6 +1,7 @@
 """Writes the output folder atomically."""
 import json
 import os
+import re
 import shutil
 import tempfile
 
@@ -12,6 +13,7 @@ from .version import FORMAT, VERSION
 
 MODEL_TYPE = "gannet_exported"
 PYTHON_CONFIG = "python_config.json"  # `gannet checkpoint export` writes it as config.json beside the weights
+WRITTEN = re.compile(r"config\.json|python_config\.json|graph\.(train|eval)\.(fp32|bf16)\.json|(model|constants|probe)\.safetensors|probe\.json")
 
 
 def _is_ours(folder):
@@ -22,10 +24,18 @@ def _is_ours(folder):
         return False
 
 
+def _foreign(folder):
+    """Files that an export does not write. The output folder of a training also has its config.json."""
+    names = sorted(os.listdir(folder))
+    return [name for name in names if not WRITTEN.fullmatch(name) or os.path.isdir(os.path.join(folder, name))] if _is_ours(folder) else names
+
+
 def require_free(folder):
     """Refuses an output folder that holds something else, before any work is done."""
-    if os.path.isdir(folder) and os.listdir(folder) and not _is_ours(folder):
-        raise ExportError(f"{folder} has files that this command did not write", "name an empty folder, or one that does not exist")
+    foreign = _foreign(folder) if os.path.isdir(folder) else []
+    if foreign:
+        raise ExportError(f"{folder} has files that this command did not write, such as '{foreign[0]}'",
+                          "name an empty folder, or one that does not exist; checkpoints and trained weights are not overwritten")
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise ExportError(f"{folder} is a file", "name a folder")
 
@@ -68,6 +78,7 @@ def write(folder, graphs, names, constants, probe, batch, python_config=None):
             os.chmod(os.path.join(new, name), 0o644)
         os.chmod(new, 0o755)
         if os.path.isdir(folder):
+            require_free(folder)  # again: the trace takes minutes
             old = tempfile.mkdtemp(prefix=".gannet_export-", dir=parent)
             os.replace(folder, os.path.join(old, "old"))
             os.replace(new, folder)

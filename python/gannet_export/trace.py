@@ -1,11 +1,15 @@
 """Traces a model with torch.export; every dimension of every input may vary unless the model fixes it."""
 import contextlib
 import copy
+import inspect
+import os
+import traceback
 
 import torch
 
+from . import state
 from .errors import ExportError
-from .loss import LossOnly
+from .loss import ForTrace, LossOnly
 from .quiet import quiet
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -65,20 +69,29 @@ def count_checkpoints():
         del checkpoint.CheckpointFunction.apply  # it shadowed that of autograd.Function
 
 
-def _require_runs(module, batch, dtype):
-    """Attributes an error to the model if eager execution raises it as well; an error only in bf16 has a workaround."""
+def _line_of(error):
+    """' (FILE:LINE)' of the innermost call outside of PyTorch and of this package."""
+    others = tuple(os.path.dirname(path) + os.sep for path in (torch.__file__, __file__))
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(others)]
+    return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+
+
+def _require_runs(model, module, batch, mode, dtype):
+    """Refuses a model that raises in eager execution, before an error of the trace would hide it, and one that writes what a graph
+    may not write."""
     try:
-        saved = {name: buffer.clone() for name, buffer in module.named_buffers()}
-        module(batch)
-        with torch.no_grad():
-            for name, buffer in module.named_buffers():
-                buffer.copy_(saved[name])
-    except (RuntimeError, TypeError) as error:
-        if dtype == "fp32":
-            raise
-        raise ExportError(f"the model does not run in {dtype}: {str(error).splitlines()[0]}",
-                          "pass --dtypes fp32, and train it in fp32 or under torch_autocast; of the model's tensors, "
-                          "buffers outside of its state dict stay fp32") from error
+        with state.buffers_restored(module), state.only_buffers_written(module, LossOnly.PREFIX):
+            module({name: tensor.clone() for name, tensor in batch.items()})
+    except ExportError:
+        raise
+    except Exception as error:
+        found = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}{_line_of(error)}"
+        if dtype != "fp32":
+            raise ExportError(f"the model does not run in {dtype}: {found}",
+                              "pass --dtypes fp32, and train it in fp32 or under torch_autocast; of the model's tensors, "
+                              "buffers outside of its state dict stay fp32") from error
+        raise ExportError(f"the model does not run on the example batch ({mode}): {found}",
+                          f"the batch has {', '.join(batch)}, which become arguments of forward{inspect.signature(model.forward)} by name") from error
 
 
 def trace(model, batch, mode, dtype):
@@ -87,10 +100,10 @@ def trace(model, batch, mode, dtype):
     module = LossOnly(model)
     auto = torch.export.Dim.AUTO
     dims = {name: {dim: auto for dim in range(tensor.dim())} for name, tensor in batch.items()}
-    _require_runs(module, batch, dtype)
+    _require_runs(model, module, batch, mode, dtype)
     with count_checkpoints() as count, quiet():
         try:
-            program = torch.export.export(module, (batch,), dynamic_shapes=(dims,))
+            program = torch.export.export(ForTrace(model), (batch,), dynamic_shapes=(dims,))
         except ExportError:
             raise
         except Exception as error:  # torch.export raises many types

@@ -24,7 +24,7 @@ class Result:
         """Norms are computed in fp64, so that they depend little on the order of additions."""
         return {"loss": self.loss.double().item(),
                 "gradient_norms": {name: grad.double().norm().item() for name, grad in self.gradients.items() if grad is not None},
-                "buffer_norms": {name: buffer.double().norm().item() for name, buffer in self.buffers.items()}}
+                "buffer_norms": {name: buffer.double().norm().item() for name, buffer in self.buffers.items() if buffer.isfinite().all()}}
 
 
 @contextlib.contextmanager
@@ -76,11 +76,21 @@ def _gradients_by_name(loss, tensors, is_exported):
                           "checkpointing off, as by model.gradient_checkpointing_disable()")
     if not loss.requires_grad:
         raise ExportError("the loss has no gradient", "it depends on no parameter that requires one; was it computed under torch.no_grad()?")
-    grads = _gradients(loss, [tensor for one in tensors.values() for tensor in one])
+    if not loss.isfinite():
+        raise ExportError(f"the loss of the example batch is {loss.item()}", "give a batch and weights with a finite loss")
+    try:
+        grads = _gradients(loss, [tensor for one in tensors.values() for tensor in one])
+    except RuntimeError as error:
+        raise ExportError(f"the backward of {'the exported program' if is_exported else 'the model'} fails: {str(error).splitlines()[0]}",
+                          "where forward uses a buffer and then assigns it (self.mean = ...), use self.mean.clone()" if is_exported else "") from error
     gradients = {}
     for own, same in tensors.items():
         parts = [grads[id(tensor)] for tensor in same if grads[id(tensor)] is not None]
         gradients[own] = sum(parts[1:], parts[0]) if parts else None
+        if parts and (gradients[own].layout != torch.strided or not gradients[own].isfinite().all()):
+            found = "not finite" if gradients[own].layout == torch.strided else "sparse"
+            raise ExportError(f"the gradient of '{own}' is {found}",
+                              "pass sparse=False to the embedding" if found == "sparse" else "give a batch and weights with finite gradients")
     return gradients
 
 

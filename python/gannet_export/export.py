@@ -65,6 +65,9 @@ def export_model(model, batch, out, dtypes=("fp32", "bf16"), modes=("train", "ev
                     f"{len(results[what]['gradient_norms'])} gradients and {len(own.buffers)} buffers are bit-equal to the model's")
     finally:
         model.train(was_training)
+    for name, tensor in batch.items():
+        if not tensor.dim():
+            say(f"{name}: a single number, which gannet train cannot read from --data; a C++ program can pass it. Give it a value for each row")
     if flattened:
         say(f"torch.utils.checkpoint was called {flattened} times and is not in the graph: all activations are kept")
     batch = dict(sorted(batch.items()))

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from .errors import ExportError
@@ -31,7 +32,16 @@ def _foreign(folder):
 
 
 def require_free(folder):
-    """Refuses an output folder that holds something else, before any work is done."""
+    """Refuses an output folder that holds something else, or that cannot be written, before any work is done."""
+    parent = os.path.dirname(os.path.abspath(folder))
+    while not os.path.lexists(parent):
+        parent = os.path.dirname(parent)
+    try:
+        os.rmdir(tempfile.mkdtemp(prefix=".gannet_export-", dir=parent))
+    except OSError as error:
+        raise ExportError(f"{folder} cannot be made: {parent}: {error.strerror}", "name another folder, or allow writing there") from error
+    if os.path.realpath(folder) == os.getcwd() or os.path.ismount(folder):
+        raise ExportError(f"{folder} is the current folder or a mount point, which cannot be replaced", "name a folder in it")
     foreign = _foreign(folder) if os.path.isdir(folder) else []
     if foreign:
         raise ExportError(f"{folder} has files that this command did not write, such as '{foreign[0]}'",
@@ -56,7 +66,15 @@ def python_config_of(model):
     return {**config, "architectures": [type(model).__name__]}
 
 
-def write(folder, graphs, names, constants, probe, batch, python_config=None):
+def write(folder, *contents):
+    """Arguments of _write()."""
+    try:
+        _write(folder, *contents)
+    except (OSError, SafetensorError) as error:
+        raise ExportError(f"cannot write {folder}: {error}", "check the disk and the folder's permissions") from error
+
+
+def _write(folder, graphs, names, constants, probe, batch, python_config=None):
     """`graphs`: {"train.fp32": JSON}. `probe`: {"seed": 0, "results": {"train.fp32": ...}}, or None."""
     parent = os.path.dirname(os.path.abspath(folder))
     os.makedirs(parent, exist_ok=True)

@@ -11,6 +11,8 @@ from . import state
 from .errors import ExportError
 from .loss import ForTrace, LossOnly
 from .quiet import quiet
+from .values import short
+from .weights import STORABLE
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -22,6 +24,9 @@ def require_batch(batch):
     for name, tensor in batch.items():
         if not isinstance(tensor, torch.Tensor):
             raise ExportError(f"'{name}' of the example batch is a {type(tensor).__name__}, not a tensor")
+        if tensor.dtype not in STORABLE:
+            raise ExportError(f"'{name}' of the example batch has dtype {short(tensor.dtype)}, and a folder of samples lacks it",
+                              "convert it: integers to int64, complex numbers by torch.view_as_real")
         if tensor.dim() and tensor.shape[0] < 2:
             raise ExportError(f"'{name}' of the example batch has {tensor.shape[0]} row: PyTorch takes a size of 0 or 1 for a constant, "
                               "so that the graph would accept no other batch", "give an example of at least 2 rows")
@@ -32,7 +37,12 @@ def in_dtype(model, dtype):
     transformers' from_pretrained."""
     if dtype == "fp32":
         return model
-    cast = copy.deepcopy(model)
+    try:
+        cast = copy.deepcopy(model)
+    except (RuntimeError, TypeError) as error:  # of tensors that were computed, as by the old torch.nn.utils.weight_norm
+        raise ExportError(f"the model cannot be copied for {dtype}: {str(error).splitlines()[0]}",
+                          "pass --dtypes fp32, or use torch.nn.utils.parametrizations in place of the old weight_norm and spectral_norm, and "
+                          "prune.remove") from error
     kept = [(module, name, module._buffers[name]) for module in cast.modules() for name in module._non_persistent_buffers_set]
     cast.to(DTYPES[dtype])
     for module, name, buffer in kept:

@@ -25,21 +25,25 @@ def buffers_restored(model):
     finally:
         with torch.no_grad():
             for buffers, name, buffer, value in kept:
-                buffers[name] = buffer
+                if buffers[name] is not buffer:
+                    buffers[name] = buffer
                 buffer.copy_(value)
 
 
 @contextlib.contextmanager
 def restored(model):
-    """Restores buffers, and the attributes that were assigned."""
-    kept = [(module, dict(module.__dict__)) for module in model.modules()]
+    """Restores buffers, removes those that a call added, and restores attributes that were assigned."""
+    kept = [(module, dict(module.__dict__), module._buffers, dict(module._buffers)) for module in model.modules()
+            if not isinstance(module, torch.jit.ScriptModule)]  # these keep theirs in C++
     try:
         with buffers_restored(model):
             yield
     finally:
-        for module, attributes in kept:
+        for module, attributes, buffers, values in kept:
             module.__dict__.clear()
             module.__dict__.update(attributes)
+            buffers.clear()
+            buffers.update(values)
 
 
 @contextlib.contextmanager
@@ -72,7 +76,7 @@ def _digest(value, depth=0):
     """Equal for equal numbers, texts, tensors and containers of them; None for other objects."""
     if isinstance(value, (bool, int, float, complex, str, bytes)):
         return f"{type(value).__name__} {value!r}"
-    if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter) and value.layout == torch.strided and not value.is_meta:
+    if type(value) is torch.Tensor and value.layout == torch.strided and not value.is_meta and not value.is_quantized:
         raw = value.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).numpy() if value.numel() else b""
         return f"tensor {list(value.shape)} {value.dtype} {hashlib.sha256(raw).hexdigest()}"
     if isinstance(value, _LISTS) and depth < 4:
@@ -80,6 +84,16 @@ def _digest(value, depth=0):
     if isinstance(value, dict) and depth < 4:
         return [(repr(key), _digest(one, depth + 1)) for key, one in value.items()]
     return sorted(map(repr, value)) if isinstance(value, _SETS) else None
+
+
+def added_buffers(model, known, prefix):
+    """Names of buffers that are not in `known`. Refuses those of the state dict, whose first values a folder lacks."""
+    added = [name for name, _ in model.named_buffers() if name not in known]
+    for name in added:
+        if name in model.state_dict():
+            raise ExportError(f"forward adds the buffer '{name.removeprefix(prefix)}' to the state dict, or fills it where it was None",
+                              "register it with its first values, as by register_buffer('mean', torch.zeros(3))")
+    return added
 
 
 def attributes_of(model):

@@ -86,12 +86,23 @@ def _line_of(error):
     return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
 
 
+def _arguments_of(model):
+    try:
+        return ", ".join(inspect.signature(model.forward).parameters) or "none"
+    except (TypeError, ValueError):  # compiled
+        return "others"
+
+
 def _require_runs(model, module, batch, mode, dtype):
     """Refuses a model that raises in eager execution, before an error of the trace would hide it, and one that writes what a graph
     may not write."""
     try:
-        with state.buffers_restored(module), state.only_buffers_written(module, LossOnly.PREFIX):
-            module({name: tensor.clone() for name, tensor in batch.items()})
+        for _ in range(2):  # again where the first call added a buffer, as for a mask that is computed once
+            known = dict(module.named_buffers())
+            with state.buffers_restored(module), state.only_buffers_written(module, LossOnly.PREFIX):
+                module({name: tensor.clone() for name, tensor in batch.items()})
+            if not state.added_buffers(module, known, LossOnly.PREFIX):
+                break
     except ExportError:
         raise
     except Exception as error:
@@ -101,7 +112,7 @@ def _require_runs(model, module, batch, mode, dtype):
                               "pass --dtypes fp32, and train it in fp32 or under torch_autocast; of the model's tensors, "
                               "buffers outside of its state dict stay fp32") from error
         raise ExportError(f"the model does not run on the example batch ({mode}): {found}",
-                          f"the batch has {', '.join(batch)}, which become arguments of forward{inspect.signature(model.forward)} by name") from error
+                          f"the batch has {', '.join(batch)}, by name; forward takes {_arguments_of(model)}") from error
 
 
 def trace(model, batch, mode, dtype):

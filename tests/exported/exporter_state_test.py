@@ -54,6 +54,7 @@ class State(ExporterCase):
             def __init__(self, change):
                 super().__init__()
                 self.change, self.calls, self.seen, self.last = change, 0, [], torch.zeros(())
+                self.phase = {"angle": torch.ones((), dtype=torch.complex64)}
 
             def forward(self, x):
                 loss = self.linear(x).mean()
@@ -69,7 +70,10 @@ class State(ExporterCase):
         def average(model, loss):
             model.last = 0.9 * model.last + loss
 
-        for change, name in ((count, "calls"), (append, "seen"), (average, "last")):
+        def turn(model, _):
+            model.phase = {"angle": model.phase["angle"] * 1j}
+
+        for change, name in ((count, "calls"), (append, "seen"), (average, "last"), (turn, "phase")):
             text = self.refused(torch.nn.DataParallel(Counted(change)))
             self.assertIn(f"forward changes the attribute 'module.{name}' at each call (train.fp32)", text)
             self.assertIn("register_buffer", text)
@@ -120,6 +124,23 @@ class State(ExporterCase):
         self.assertIn("forward writes into the buffer outside of the state dict 'mean'", text)
         self.assertIn("persistent=True", text)
         self.assertTrue(torch.equal(model.mean, torch.zeros(3)))
+
+    def test_a_buffer_that_forward_adds_is_a_constant_or_refused(self):
+        class Adding(Small):
+            def __init__(self, persistent, grows):
+                super().__init__()
+                self.register_buffer("mask", None, persistent=persistent)
+                self.grows = grows
+
+            def forward(self, x):
+                self.mask = torch.ones(4) if self.mask is None else self.mask + self.grows
+                return (self.linear(x) * self.mask).mean()
+
+        self.assertIn("forward adds the buffer 'mask' to the state dict", self.refused(Adding(True, 0)))
+        self.assertIn("forward writes into the buffer outside of the state dict 'mask'", self.refused(Adding(False, 1)))
+        model = Adding(False, 0)
+        self.export(model)
+        self.assertIsNone(model.mask)
 
     def test_a_write_into_the_batch_leaves_the_example_as_it_is(self):
         batch = {"x": BATCH["x"].clone()}

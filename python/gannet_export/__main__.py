@@ -1,6 +1,7 @@
 """The command line: python -m gannet_export MODULE:FUNCTION --example batch.npz --out FOLDER."""
 import argparse
 import importlib
+import inspect
 import os
 import sys
 
@@ -64,6 +65,7 @@ def convert_data(options):
 
 def model_of(name):
     """Imports MODULE and calls FUNCTION."""
+    import torch
     module_name, _, function = name.partition(":")
     if not module_name or not function:
         raise ExportError(f"'{name}' does not name a model", "write MODULE:FUNCTION, as my_module:make_model for my_module.py")
@@ -71,12 +73,18 @@ def model_of(name):
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        if error.name != module_name.split(".")[0]:
+        if not f"{module_name}.".startswith(f"{error.name}."):  # an import of the module itself failed
             raise
         raise ExportError(f"there is no module '{module_name}'", "run the command in the folder that has it, or set PYTHONPATH") from None
     made = getattr(module, function, None)
     if made is None:
         raise ExportError(f"module '{module_name}' has no '{function}'", "name a function that returns the model")
+    if not callable(made) or isinstance(made, torch.nn.Module):
+        raise ExportError(f"'{function}' of module '{module_name}' is a {type(made).__name__}", "name a function that returns the model")
+    try:
+        inspect.signature(made).bind()
+    except TypeError as error:
+        raise ExportError(f"{name} cannot be called without arguments: {error}", "name a function that has none, or defaults for all") from None
     return made()
 
 

@@ -2,7 +2,7 @@
 import numpy
 import torch
 
-from . import compare, folder, shapes, trace
+from . import compare, folder, shapes, state, trace
 from .errors import ExportError
 from .graph import graph_of
 from .loss import LossOnly
@@ -52,8 +52,9 @@ def export_model(model, batch, out, dtypes=("fp32", "bf16"), modes=("train", "ev
             own = Names.of_model(cast)
             for mode in modes:
                 what = f"{mode}.{dtype}"
-                module, program, checkpoints = trace.trace(cast, inputs, mode, dtype)
-                results[what] = compare.compare(module, program, inputs, seed, own, LossOnly.PREFIX, what).to_json()
+                with state.restored(cast):
+                    module, program, checkpoints = trace.trace(cast, inputs, mode, dtype)
+                    results[what] = compare.compare(module, program, inputs, seed, own, LossOnly.PREFIX, what).to_json()
                 graphs[what] = graph_of(program, mode, dtype, LossOnly.PREFIX, list(inputs), constants, own.own)
                 flattened = max(flattened, checkpoints)
                 for line in shapes.constant_dims(graphs[what]["inputs"]):
@@ -64,6 +65,9 @@ def export_model(model, batch, out, dtypes=("fp32", "bf16"), modes=("train", "ev
                     f"{len(results[what]['gradient_norms'])} gradients and {len(own.buffers)} buffers are bit-equal to the model's")
     finally:
         model.train(was_training)
+    for name, tensor in batch.items():
+        if not tensor.dim():
+            say(f"{name}: a single number, which gannet train cannot read from --data; a C++ program can pass it. Give it a value for each row")
     if flattened:
         say(f"torch.utils.checkpoint was called {flattened} times and is not in the graph: all activations are kept")
     batch = dict(sorted(batch.items()))

@@ -1,10 +1,12 @@
 """Writes the output folder atomically."""
 import json
 import os
+import re
 import shutil
 import tempfile
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from .errors import ExportError
@@ -12,6 +14,7 @@ from .version import FORMAT, VERSION
 
 MODEL_TYPE = "gannet_exported"
 PYTHON_CONFIG = "python_config.json"  # `gannet checkpoint export` writes it as config.json beside the weights
+WRITTEN = re.compile(r"config\.json|python_config\.json|graph\.(train|eval)\.(fp32|bf16)\.json|(model|constants|probe)\.safetensors|probe\.json")
 
 
 def _is_ours(folder):
@@ -22,10 +25,27 @@ def _is_ours(folder):
         return False
 
 
+def _foreign(folder):
+    """Files that an export does not write. The output folder of a training also has its config.json."""
+    names = sorted(os.listdir(folder))
+    return [name for name in names if not WRITTEN.fullmatch(name) or os.path.isdir(os.path.join(folder, name))] if _is_ours(folder) else names
+
+
 def require_free(folder):
-    """Refuses an output folder that holds something else, before any work is done."""
-    if os.path.isdir(folder) and os.listdir(folder) and not _is_ours(folder):
-        raise ExportError(f"{folder} has files that this command did not write", "name an empty folder, or one that does not exist")
+    """Refuses an output folder that holds something else, or that cannot be written, before any work is done."""
+    parent = os.path.dirname(os.path.abspath(folder))
+    while not os.path.lexists(parent):
+        parent = os.path.dirname(parent)
+    try:
+        os.rmdir(tempfile.mkdtemp(prefix=".gannet_export-", dir=parent))
+    except OSError as error:
+        raise ExportError(f"{folder} cannot be made: {parent}: {error.strerror}", "name another folder, or allow writing there") from error
+    if os.path.realpath(folder) == os.getcwd() or os.path.ismount(folder):
+        raise ExportError(f"{folder} is the current folder or a mount point, which cannot be replaced", "name a folder in it")
+    foreign = _foreign(folder) if os.path.isdir(folder) else []
+    if foreign:
+        raise ExportError(f"{folder} has files that this command did not write, such as '{foreign[0]}'",
+                          "name an empty folder, or one that does not exist; checkpoints and trained weights are not overwritten")
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise ExportError(f"{folder} is a file", "name a folder")
 
@@ -46,7 +66,15 @@ def python_config_of(model):
     return {**config, "architectures": [type(model).__name__]}
 
 
-def write(folder, graphs, names, constants, probe, batch, python_config=None):
+def write(folder, *contents):
+    """Arguments of _write()."""
+    try:
+        _write(folder, *contents)
+    except (OSError, SafetensorError) as error:
+        raise ExportError(f"cannot write {folder}: {error}", "check the disk and the folder's permissions") from error
+
+
+def _write(folder, graphs, names, constants, probe, batch, python_config=None):
     """`graphs`: {"train.fp32": JSON}. `probe`: {"seed": 0, "results": {"train.fp32": ...}}, or None."""
     parent = os.path.dirname(os.path.abspath(folder))
     os.makedirs(parent, exist_ok=True)
@@ -68,6 +96,7 @@ def write(folder, graphs, names, constants, probe, batch, python_config=None):
             os.chmod(os.path.join(new, name), 0o644)
         os.chmod(new, 0o755)
         if os.path.isdir(folder):
+            require_free(folder)  # again: the trace takes minutes
             old = tempfile.mkdtemp(prefix=".gannet_export-", dir=parent)
             os.replace(folder, os.path.join(old, "old"))
             os.replace(new, folder)

@@ -35,3 +35,18 @@ class LossOnly(torch.nn.Module):
 
     def forward(self, batch):
         return loss_of(self.model(**batch))
+
+
+class ForTrace(LossOnly):
+    """Writes what forward assigned to a buffer into that buffer: torch.export loses the assignment in a submodule."""
+
+    def forward(self, batch):
+        before = [(module._buffers, name, buffer) for module in self.modules() for name, buffer in module._buffers.items()
+                  if name not in module._non_persistent_buffers_set]
+        loss = super().forward(batch)
+        for buffers, name, buffer in before:
+            assigned = buffers[name]
+            if assigned is not buffer and isinstance(buffer, torch.Tensor) and isinstance(assigned, torch.Tensor):
+                buffer.copy_(assigned.detach())
+                buffers[name] = buffer
+        return loss

@@ -4,6 +4,7 @@ import operator
 
 import torch
 
+from .allowed_operators import is_allowed
 from .errors import ExportError
 
 # On symbolic integers and numbers derived from them.
@@ -30,11 +31,26 @@ DROPPED = {"aten._assert_tensor_metadata.default", "aten.sym_constrain_range.def
            "aten.sym_constrain_range_for_size.default", "aten._assert_async.msg"}
 
 
+def _require_allowed(target, name, where):
+    """As the reader does, exported/operands.cpp."""
+    if target.namespace != "aten":
+        raise ExportError(f"{where}: the operator {name} belongs to another library than PyTorch", "write that line with PyTorch's operators")
+    if any(argument.is_out for argument in target._schema.arguments):
+        raise ExportError(f"{where}: the operator {name} writes into a tensor that is given to it (out=)",
+                          "call it without out=, and copy_() the result; torch's spectral_norm has such a call in train mode")
+    if not is_allowed(name.split(".")[1]):
+        raise ExportError(f"{where}: the operator {name} is not among those that a graph may call",
+                          "a graph computes from tensors and does nothing else; write that line with other operators")
+
+
 def name_of(target, where):
     """The format's name for a node's target, or None for a check that is dropped."""
     if isinstance(target, torch._ops.OpOverload):
         name = str(target)
-        return None if name in DROPPED else DISPATCHED.get(name, name)
+        if name in DROPPED or name in DISPATCHED:
+            return DISPATCHED.get(name)
+        _require_allowed(target, name, where)
+        return name
     if isinstance(target, torch._ops.HigherOrderOperator):
         if target.name() in NESTED:
             return NESTED[target.name()]

@@ -6,6 +6,7 @@
 Relations are what the trace assumed of its inputs' sizes, as `ExportedProgram.module()` checks them before it runs.
 """
 import ast
+import functools
 
 from .errors import ExportError
 
@@ -13,6 +14,11 @@ BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Mod
 COMPARED = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 LARGER_SMALLER = {"max": "max", "min": "min", "torch.sym_max": "max", "torch.sym_min": "min"}  # PyTorch 2.15 writes torch.sym_max
 UNKNOWN = "export with the PyTorch that this package was tried with, or report the expression"
+
+
+def _folded(operator, operands):
+    """[operator, [operator, first, second], third]: the format's operators have two operands."""
+    return functools.reduce(lambda one, other: [operator, one, other], operands)
 
 
 class Symbols:
@@ -50,11 +56,10 @@ class Symbols:
             return self.name(expression)
         operands = [self._expression(one) for one in expression.args]
         if kind in ("Add", "Mul"):
-            folded = operands[0]
-            for one in operands[1:]:
-                folded = ["+" if kind == "Add" else "*", folded, one]
-            return folded
-        named = {"FloorDiv": "//", "CleanDiv": "//", "Mod": "%", "PythonMod": "%", "Max": "max", "Min": "min"}
+            return _folded("+" if kind == "Add" else "*", operands)
+        if kind in ("Max", "Min"):
+            return _folded(kind.lower(), operands)
+        named = {"FloorDiv": "//", "CleanDiv": "//", "Mod": "%", "PythonMod": "%"}
         if kind in named and len(operands) == 2:
             return [named[kind], *operands]
         if kind == "Pow" and isinstance(operands[1], int) and 1 < operands[1] <= 8:
@@ -122,8 +127,8 @@ def _size(tree, shapes, line):
         return -operand if isinstance(operand, int) else ["*", -1, operand]
     if isinstance(tree, ast.BinOp) and type(tree.op) in BINARY:
         return [BINARY[type(tree.op)], _size(tree.left, shapes, line), _size(tree.right, shapes, line)]
-    if isinstance(tree, ast.Call) and len(tree.args) == 2 and ast.unparse(tree.func) in LARGER_SMALLER:
-        return [LARGER_SMALLER[ast.unparse(tree.func)], *[_size(one, shapes, line) for one in tree.args]]
+    if isinstance(tree, ast.Call) and len(tree.args) >= 2 and ast.unparse(tree.func) in LARGER_SMALLER:
+        return _folded(LARGER_SMALLER[ast.unparse(tree.func)], [_size(one, shapes, line) for one in tree.args])
     if isinstance(tree, ast.Subscript) and isinstance(tree.value, ast.Call) and getattr(tree.value.func, "attr", "") == "size":
         source = tree.value.func.value  # L['batch']['input_ids']: the last key is the input
         shape = shapes.get(source.slice.value) if isinstance(source, ast.Subscript) and isinstance(source.slice, ast.Constant) else None

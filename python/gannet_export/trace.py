@@ -1,12 +1,18 @@
 """Traces a model with torch.export; every dimension of every input may vary unless the model fixes it."""
 import contextlib
 import copy
+import inspect
+import os
+import traceback
 
 import torch
 
+from . import state
 from .errors import ExportError
-from .loss import LossOnly
+from .loss import ForTrace, LossOnly
 from .quiet import quiet
+from .values import short
+from .weights import STORABLE
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -18,6 +24,9 @@ def require_batch(batch):
     for name, tensor in batch.items():
         if not isinstance(tensor, torch.Tensor):
             raise ExportError(f"'{name}' of the example batch is a {type(tensor).__name__}, not a tensor")
+        if tensor.dtype not in STORABLE:
+            raise ExportError(f"'{name}' of the example batch has dtype {short(tensor.dtype)}, and a folder of samples lacks it",
+                              "convert it: integers to int64, complex numbers by torch.view_as_real")
         if tensor.dim() and tensor.shape[0] < 2:
             raise ExportError(f"'{name}' of the example batch has {tensor.shape[0]} row: PyTorch takes a size of 0 or 1 for a constant, "
                               "so that the graph would accept no other batch", "give an example of at least 2 rows")
@@ -28,7 +37,12 @@ def in_dtype(model, dtype):
     transformers' from_pretrained."""
     if dtype == "fp32":
         return model
-    cast = copy.deepcopy(model)
+    try:
+        cast = copy.deepcopy(model)
+    except (RuntimeError, TypeError) as error:  # of tensors that were computed, as by the old torch.nn.utils.weight_norm
+        raise ExportError(f"the model cannot be copied for {dtype}: {str(error).splitlines()[0]}",
+                          "pass --dtypes fp32, or use torch.nn.utils.parametrizations in place of the old weight_norm and spectral_norm, and "
+                          "prune.remove") from error
     kept = [(module, name, module._buffers[name]) for module in cast.modules() for name in module._non_persistent_buffers_set]
     cast.to(DTYPES[dtype])
     for module, name, buffer in kept:
@@ -65,20 +79,40 @@ def count_checkpoints():
         del checkpoint.CheckpointFunction.apply  # it shadowed that of autograd.Function
 
 
-def _require_runs(module, batch, dtype):
-    """Attributes an error to the model if eager execution raises it as well; an error only in bf16 has a workaround."""
+def _line_of(error):
+    """' (FILE:LINE)' of the innermost call outside of PyTorch and of this package."""
+    others = tuple(os.path.dirname(path) + os.sep for path in (torch.__file__, __file__))
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(others)]
+    return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+
+
+def _arguments_of(model):
     try:
-        saved = {name: buffer.clone() for name, buffer in module.named_buffers()}
-        module(batch)
-        with torch.no_grad():
-            for name, buffer in module.named_buffers():
-                buffer.copy_(saved[name])
-    except (RuntimeError, TypeError) as error:
-        if dtype == "fp32":
-            raise
-        raise ExportError(f"the model does not run in {dtype}: {str(error).splitlines()[0]}",
-                          "pass --dtypes fp32, and train it in fp32 or under torch_autocast; of the model's tensors, "
-                          "buffers outside of its state dict stay fp32") from error
+        return ", ".join(inspect.signature(model.forward).parameters) or "none"
+    except (TypeError, ValueError):  # compiled
+        return "others"
+
+
+def _require_runs(model, module, batch, mode, dtype):
+    """Refuses a model that raises in eager execution, before an error of the trace would hide it, and one that writes what a graph
+    may not write."""
+    try:
+        for _ in range(2):  # again where the first call added a buffer, as for a mask that is computed once
+            known = dict(module.named_buffers())
+            with state.buffers_restored(module), state.only_buffers_written(module, LossOnly.PREFIX):
+                module({name: tensor.clone() for name, tensor in batch.items()})
+            if not state.added_buffers(module, known, LossOnly.PREFIX):
+                break
+    except ExportError:
+        raise
+    except Exception as error:
+        found = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}{_line_of(error)}"
+        if dtype != "fp32":
+            raise ExportError(f"the model does not run in {dtype}: {found}",
+                              "pass --dtypes fp32, and train it in fp32 or under torch_autocast; of the model's tensors, "
+                              "buffers outside of its state dict stay fp32") from error
+        raise ExportError(f"the model does not run on the example batch ({mode}): {found}",
+                          f"the batch has {', '.join(batch)}, by name; forward takes {_arguments_of(model)}") from error
 
 
 def trace(model, batch, mode, dtype):
@@ -87,10 +121,10 @@ def trace(model, batch, mode, dtype):
     module = LossOnly(model)
     auto = torch.export.Dim.AUTO
     dims = {name: {dim: auto for dim in range(tensor.dim())} for name, tensor in batch.items()}
-    _require_runs(module, batch, dtype)
+    _require_runs(model, module, batch, mode, dtype)
     with count_checkpoints() as count, quiet():
         try:
-            program = torch.export.export(module, (batch,), dynamic_shapes=(dims,))
+            program = torch.export.export(ForTrace(model), (batch,), dynamic_shapes=(dims,))
         except ExportError:
             raise
         except Exception as error:  # torch.export raises many types

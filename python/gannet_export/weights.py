@@ -1,5 +1,6 @@
 """Writes a model's tensors to files: parameters and buffers by name, tied ones once, constants by content."""
 import hashlib
+import itertools
 
 import torch
 
@@ -27,6 +28,22 @@ class Constants:
             self._by_content[content] = f"c{len(self.tensors)}"
             self.tensors[self._by_content[content]] = tensor.clone()
         return self._by_content[content]
+
+
+def _overlap(one, other):
+    """Whether two tensors of one storage, neither of them empty, have an element in common."""
+    def positions(tensor):
+        at = torch.zeros((), dtype=torch.int64) + tensor.data_ptr()
+        for size, stride in zip(tensor.shape, tensor.stride()):
+            at = at[..., None] + torch.arange(size) * stride * tensor.element_size()
+        return at.reshape(-1)
+
+    def end(tensor):
+        return tensor.data_ptr() + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())) * tensor.element_size()
+
+    if one.data_ptr() == other.data_ptr() or end(one) < other.data_ptr() or end(other) < one.data_ptr():
+        return one.data_ptr() == other.data_ptr()
+    return torch.isin(positions(one), positions(other)).any().item()
 
 
 class Names:
@@ -69,14 +86,35 @@ class Names:
         return [name for name in state_dict if name not in known]
 
     def require_plain(self):
-        """Gradients are floating point, and files hold fp32."""
+        """Gradients are floating point, files hold fp32, and a graph has neither hooks nor shared memory."""
         for name, tensor in self.parameters.items():
+            if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+                raise ExportError(f"parameter '{name}' has no size yet", "call the model once with a batch before the export")
+            if tensor.is_meta:
+                raise ExportError(f"parameter '{name}' is on the device 'meta' and has no values", "make the model on the CPU")
+            if tensor._backward_hooks or getattr(tensor, "_post_accumulate_grad_hooks", None):
+                raise ExportError(f"parameter '{name}' has a hook (register_hook, register_post_accumulate_grad_hook), and a graph has none",
+                                  "remove the hook; to scale a gradient, multiply in forward or set the learning rate of its group")
             if tensor.dtype != torch.float32:
                 raise ExportError(f"parameter '{name}' has dtype {short(tensor.dtype)}, and parameters are exported as float32",
-                                  "call model.float() before, or keep what is not a weight in a buffer")
+                                  "hold its real and imaginary parts in float32, and join them in forward by torch.view_as_complex"
+                                  if tensor.is_complex() else "call model.float() before, or keep what is not a weight in a buffer")
         for name, tensor in self.buffers.items():
             if tensor.dtype not in STORABLE:
                 raise ExportError(f"buffer '{name}' has dtype {short(tensor.dtype)}, which safetensors lacks")
+        self._require_own_memory()
+
+    def _require_own_memory(self):
+        """Training would part tensors that share memory, such as the result of `a.weight.data = b.weight.data`."""
+        by_storage = {}
+        for name, tensor in {**self.parameters, **self.buffers}.items():
+            if tensor.numel():
+                by_storage.setdefault(tensor.untyped_storage().data_ptr(), []).append((name, tensor))
+        for sharing in by_storage.values():
+            for (name, tensor), (other_name, other) in itertools.combinations(sharing, 2):
+                if not (name in self.buffers and other_name in self.buffers) and _overlap(tensor, other):
+                    raise ExportError(f"'{other_name}' shares memory with '{name}', and is another tensor",
+                                      "to tie them, assign the Parameter itself, as in head.weight = words.weight; otherwise clone() one")
 
     def to_json(self):
         return {

@@ -1,33 +1,16 @@
 """gannet_export: what it refuses, what it says, and what is in its files. Skipped where Python has no torch of 2.11 or newer."""
 import json
 import pathlib
-import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 
-try:
-    import numpy
-    import torch
-    from safetensors.torch import load_file
+from exporter_case import BATCH, ExporterCase, Small, gannet_export, torch  # skips this file where there is no torch
 
-    import gannet_export
-    from gannet_export import ExportError
-    from gannet_export.convert import convert_archive
-except (ImportError, OSError) as error:
-    print(f"skipped: {error}")
-    sys.exit(77)
-
-
-class Small(torch.nn.Module):
-    def __init__(self, loss=lambda x: x.mean()):
-        super().__init__()
-        self.linear = torch.nn.Linear(3, 4)
-        self.loss = loss
-
-    def forward(self, x):
-        return self.loss(self.linear(x))
+import numpy
+from gannet_export import ExportError
+from gannet_export.convert import convert_archive
+from safetensors.torch import load_file
 
 
 class Slope(torch.autograd.Function):
@@ -42,30 +25,7 @@ class Slope(torch.autograd.Function):
         return grad * 5
 
 
-BATCH = {"x": torch.arange(6.0).reshape(2, 3)}
-
-
-class Exporter(unittest.TestCase):
-    def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gannet-export-")).resolve()
-        self.addCleanup(shutil.rmtree, self.folder)
-        self.out, self.lines = str(self.folder / "model"), []
-
-    def export(self, model, batch=BATCH, **options):
-        gannet_export.export_model(model, batch, self.out, say=self.lines.append, **{"dtypes": ["fp32"], **options})
-
-    def refused(self, model, batch=BATCH, **options):
-        with self.assertRaises(ExportError) as caught:
-            self.export(model, batch, **options)
-        self.assertFalse(pathlib.Path(self.out).exists(), "something was written")
-        return str(caught.exception)
-
-    def graph(self, name="train.fp32"):
-        return json.loads((pathlib.Path(self.out) / f"graph.{name}.json").read_text())
-
-    def operators(self, name="train.fp32"):
-        return [node["op"] for graph in self.graph(name)["graphs"] for node in graph["nodes"]]
-
+class Exporter(ExporterCase):
     def test_a_custom_backward_is_refused_with_the_first_gradient_that_differs(self):
         text = self.refused(Small(lambda x: Slope.apply(x).mean()))
         self.assertIn("the exported program differs from the model (train.fp32): the gradient of 'linear.weight'", text)
@@ -152,6 +112,18 @@ class Exporter(unittest.TestCase):
         with self.assertRaises(ExportError):
             self.export(Small())
         self.assertEqual([path.name for path in pathlib.Path(self.out).iterdir()], ["notes.txt"])
+
+    def test_the_output_folder_of_a_training_is_left_alone(self):
+        self.export(Small(), modes=["train"])
+        for name in ("checkpoint-10", "latest", "trainer_state.json"):
+            path = pathlib.Path(self.out) / name
+            path.mkdir() if "-" in name else path.write_text("{}")
+            with self.assertRaises(ExportError) as caught:
+                self.export(Small(), modes=["train"])
+            self.assertIn(f"has files that this command did not write, such as '{name}'", str(caught.exception))
+            self.assertTrue(path.exists())
+            path.rmdir() if "-" in name else path.unlink()
+        self.export(Small(), modes=["train"])
 
     def test_a_second_export_replaces_the_first_whole(self):
         self.export(Small(), dtypes=["fp32", "bf16"])

@@ -199,6 +199,7 @@ def main(out, *chosen):
         model = make()
         folder = pathlib.Path(out) / name
         print(f"== {name}", flush=True)
+        (folder / "expected.safetensors").unlink(missing_ok=True)  # the exporter overwrites only its own files
         gannet_export.export_model(model, example, str(folder), say=lambda line: print("  ", line, flush=True))
         save_file(expected_of(model, others), folder / "expected.safetensors")
 

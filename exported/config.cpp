@@ -118,7 +118,8 @@ ExportedConfig ExportedConfig::from(const ModelConfig& json, const std::string& 
   config.buffers = tensors_of(values, "buffers", path, known);
   read_tied(values, path, known, config);
   const std::string constants_file = folder + "/constants.safetensors";
-  if (!std::filesystem::exists(constants_file)) refuse_file(constants_file, "it is missing");
+  if (!std::filesystem::exists(constants_file))
+    throw Error(ErrorCode::kNotFound, "there is no " + constants_file, "copy the whole folder, or export the model again");
   const auto constants = load_safetensors(constants_file);
   for (const Value& one : exported::list(values, "graphs", path)) {
     const auto is_name = [&](const char* name) { return one.is_string() && one.as_string() == name; };

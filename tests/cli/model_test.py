@@ -61,7 +61,7 @@ class Model(Case):
         (self.folder / "theirs").mkdir()
         self.write("theirs/config.json", '{"model_type": "gpt2"}')
         for command in ("info", "check", "cuts"):
-            text = self.gannet("model", command, "theirs", code=3)
+            text = self.gannet("model", command, "theirs", code=2)
             self.assertIn("model_type is 'gpt2'", text)
             self.assertIn("export the model from Python, by python -m gannet_export", text)
 

@@ -191,10 +191,10 @@ std::vector<bool> ends_of_groups(size_t layers, size_t groups) {
 ExportedCuts exported_cuts(const std::string& folder, std::optional<size_t> segments) {
   const std::string path = folder + "/probe.safetensors";
   detail::refuse_other_folder(folder);
+  const ExportedConfig config = ExportedConfig::from(ModelConfig::read(folder), folder);
   if (!std::filesystem::exists(path))
     throw Error(ErrorCode::kNotFound, "there is no " + path + ", so that there is no batch to see shapes with",
                 "an archive that was converted has none; export the model by python -m gannet_export MODULE:FUNCTION");
-  const ExportedConfig config = ExportedConfig::from(ModelConfig::read(folder), folder);
   const size_t chosen = program_to_show(config);
   const Program& program = *config.programs[chosen];
   const bool is_half = program.file().dtype == "bf16";

@@ -127,7 +127,8 @@ class TrainerBase {
   /// Evaluates, and also returns the predictions of all samples.
   EvalLoopOutput predict(const std::string& prefix = "test");
 
-  /// Writes the weights to `folder`/model.safetensors; "" means output_dir. Every rank calls it.
+  /// Writes the weights to `folder`/model.safetensors; "" means output_dir. At ZeRO stage 3 these are fp32 without
+  /// stage3_gather_16bit_weights_on_model_save. Every rank calls it.
   void save_model(const std::string& folder = "");
   /// Writes trainer_state.json in output_dir.
   void save_state();
